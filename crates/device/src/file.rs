@@ -254,6 +254,15 @@ impl FileDevice {
         self.failure.lock().clone().map_or(Ok(()), Err)
     }
 
+    fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(DeviceError::ReadOnly {
+                device: self.name.clone(),
+            });
+        }
+        self.check_latched()
+    }
+
     /// Remembers the first failure and returns the one given.
     fn latch(&self, error: DeviceError) -> DeviceError {
         self.failure.lock().get_or_insert_with(|| error.clone());
@@ -367,13 +376,17 @@ impl BlockDevice for FileDevice {
         let _ = rustix::fs::fadvise(&self.file, offset_bytes, Some(len_bytes), Advice::WillNeed);
     }
 
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let len_bytes = bytes.len() as u64;
+        check_range(&self.name, self.size_bytes, offset_bytes, len_bytes)?;
+        let _writing = self.ahead.as_ref().map(|ahead| ahead.writing.read());
+        let written = self.file.write_all_at(bytes, offset_bytes);
+        written.map_err(|error| self.failed_to_write(offset_bytes, len_bytes, &error))
+    }
+
     fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
-        if self.options.read_only {
-            return Err(DeviceError::ReadOnly {
-                device: self.name.clone(),
-            });
-        }
-        self.check_latched()?;
+        self.check_writable()?;
         let mut batch_bytes = 0;
         for request in batch {
             // A caller's mistake, not the device's failure: nothing is latched.
@@ -424,12 +437,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<bool> {
-        if self.options.read_only {
-            return Err(DeviceError::ReadOnly {
-                device: self.name.clone(),
-            });
-        }
-        self.check_latched()?;
+        self.check_writable()?;
         check_range(&self.name, self.size_bytes, offset_bytes, len_bytes)?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, hole, offset_bytes, len_bytes) {

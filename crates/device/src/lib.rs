@@ -172,8 +172,8 @@ pub trait BlockDevice: Send + Sync {
     /// flushed.
     fn reset_after_failure(&self) {}
 
-    /// Writes plain bytes; a convenience over [`submit`](Self::submit) for code that needs no
-    /// batches (mkfs, repair).
+    /// Writes plain bytes: [`submit`](Self::submit) for code that needs no batches (mkfs, repair). A
+    /// device that need not keep them writes them without a copy.
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         self.submit(&[WriteRequest {
             offset_bytes,

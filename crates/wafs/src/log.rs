@@ -20,6 +20,9 @@ const CHUNKS_TO_WRITE: usize = 8;
 /// With so many, everybody who appends waits until some are written.
 const MOST_CHUNKS: usize = 32;
 
+/// A payload of this length is written from where it is, and not copied first.
+const LONG_BYTES: u64 = 128 << 10;
+
 /// Says what time it is: nanoseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
@@ -78,6 +81,26 @@ pub struct Wafs {
     changed: Condvar,
     /// The last one on the device; held while the next one is written.
     superblock: Mutex<Superblock>,
+}
+
+/// What one caller writes.
+struct Writing<'a> {
+    chunks: Vec<Chunk>,
+    /// Whole blocks of a long payload, and where they go.
+    long: (Lsn, &'a [u8]),
+    /// Behind all of it.
+    end: Lsn,
+}
+
+impl Writing<'_> {
+    fn of_chunks(chunks: Vec<Chunk>, before: Lsn) -> Writing<'static> {
+        let end = chunks.last().map_or(before, |chunk| chunk.end);
+        Writing {
+            chunks,
+            long: (end, &[]),
+            end,
+        }
+    }
 }
 
 struct State {
@@ -231,7 +254,8 @@ impl Wafs {
         let needed_bytes = record_bytes(len_bytes);
         let payload_checksum = crc32c::crc32c(payload);
         let now = (self.clock)();
-        let mut state = self.with_room()?;
+        let is_long = len_bytes >= LONG_BYTES;
+        let mut state = self.with_room(is_long)?;
         let lsn = state.memory.head();
         let free_bytes = self.circle.free_bytes(state.start, lsn);
         if needed_bytes > free_bytes && holds(Rule::LiveRecordsAreKept) {
@@ -252,26 +276,44 @@ impl Wafs {
         };
         header.checksum = U32::new(header.right_checksum(self.seed));
         let padding = needed_bytes - RecordHeader::BYTES - len_bytes;
-        state.memory.put(header.as_bytes());
-        state.memory.put(payload);
-        state.memory.put(&[0; 8][..padding as usize]);
+        let memory = &mut state.memory;
+        memory.put(header.as_bytes());
+        let long = match is_long {
+            true => put_long(memory, payload),
+            false => {
+                memory.put(payload);
+                None
+            }
+        };
+        memory.put(&[0; 8][..padding as usize]);
         state.last = Some(lsn);
         state.last_time = time;
         state.figures.records += 1;
         state.figures.appended_bytes += needed_bytes;
         let turns = |lsn: Lsn| lsn.0 / self.circle.log_bytes;
         state.figures.turns += turns(state.memory.head()) - turns(lsn);
-        self.write_when_many(state)?;
+        match long {
+            None => self.write_when_many(state)?,
+            Some(long) => {
+                let writing = Writing {
+                    chunks: state.memory.take_full(),
+                    long,
+                    end: long.0.plus(long.1.len() as u64),
+                };
+                drop(self.write(state, &writing, false)?);
+            }
+        }
         Ok(lsn)
     }
 
-    /// The state, once memory has room for more.
-    fn with_room(&self) -> Result<MutexGuard<'_, State>> {
+    /// The state, once memory has room for more, and nobody writes where the caller will.
+    fn with_room(&self, is_writer: bool) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
         loop {
             state.check()?;
             // Somebody writes when there are so many; see `write_when_many`.
-            if state.memory.full_chunks() < MOST_CHUNKS || !state.is_busy {
+            let has_room = state.memory.full_chunks() < MOST_CHUNKS && !is_writer;
+            if has_room || !state.is_busy {
                 return Ok(state);
             }
             state.figures.waits += 1;
@@ -283,8 +325,8 @@ impl Wafs {
         if state.memory.full_chunks() < CHUNKS_TO_WRITE || state.is_busy {
             return Ok(());
         }
-        let chunks = state.memory.take_full();
-        self.write(state, &chunks, false).map(drop)
+        let writing = Writing::of_chunks(state.memory.take_full(), state.submitted);
+        self.write(state, &writing, false).map(drop)
     }
 
     /// Waits until the record at `lsn`, and all before it, are on the device for good. One flush
@@ -309,8 +351,8 @@ impl Wafs {
             self.changed.wait(&mut state);
         }
         let (end, last) = (state.memory.head(), state.last);
-        let chunks = state.memory.take_all();
-        let mut state = self.write(state, &chunks, holds(Rule::SyncFlushes))?;
+        let writing = Writing::of_chunks(state.memory.take_all(), state.submitted);
+        let mut state = self.write(state, &writing, holds(Rule::SyncFlushes))?;
         (state.stable, state.stable_last) = (end, last);
         Ok(())
     }
@@ -329,17 +371,16 @@ impl Wafs {
         Ok(head)
     }
 
-    /// Writes chunks, flushes where that is asked for, and wakes who waits. The lock is not held
-    /// meanwhile.
+    /// Writes, flushes where that is asked for, and wakes who waits. The lock is not held meanwhile.
     fn write<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
-        chunks: &[Chunk],
+        writing: &Writing<'_>,
         flush: bool,
     ) -> Result<MutexGuard<'s, State>> {
         state.is_busy = true;
         drop(state);
-        let done = self.write_out(chunks).and_then(|bytes| match flush {
+        let done = self.write_out(writing).and_then(|bytes| match flush {
             true => self.device.flush().map(|()| bytes).map_err(Into::into),
             false => Ok(bytes),
         });
@@ -352,24 +393,31 @@ impl Wafs {
                 Err(error)
             }
             Ok(bytes) => {
-                let end = chunks.last().map(|chunk| chunk.end);
-                state.submitted = end.unwrap_or(state.submitted);
+                state.submitted = writing.end;
                 state.figures.flushes += u64::from(flush);
                 state.figures.written_bytes += bytes;
-                state.figures.writes += chunks.len() as u64;
+                state.figures.writes += writing.chunks.len() as u64;
                 Ok(state)
             }
         }
     }
 
     /// Hands chunks to the device, one after the other: each is short enough for the host to take
-    /// it at memory's speed.
-    fn write_out(&self, chunks: &[Chunk]) -> Result<u64> {
+    /// it at memory's speed. Returns how much was written.
+    fn write_out(&self, writing: &Writing<'_>) -> Result<u64> {
         let mut bytes = 0;
-        for chunk in chunks {
+        for chunk in &writing.chunks {
             let request = chunk.request(self.circle);
             bytes += request.len_bytes();
             self.device.submit(&[request])?;
+        }
+        let (mut at, mut rest) = writing.long;
+        bytes += rest.len() as u64;
+        while !rest.is_empty() {
+            let to_turn = self.circle.bytes_to_turn(at) as usize;
+            let (some, more) = rest.split_at(to_turn.min(rest.len()));
+            self.device.write(self.circle.offset_bytes(at), some)?;
+            (at, rest) = (at.plus(some.len() as u64), more);
         }
         Ok(bytes)
     }
@@ -495,8 +543,8 @@ impl Wafs {
                 self.changed.wait(&mut state);
                 continue;
             }
-            let chunks = state.memory.take_all();
-            state = self.write(state, &chunks, false)?;
+            let writing = Writing::of_chunks(state.memory.take_all(), state.submitted);
+            state = self.write(state, &writing, false)?;
         }
         let place = Place {
             device: &*self.device,
@@ -505,4 +553,17 @@ impl Wafs {
         };
         Ok(Records::new(place, from, end))
     }
+}
+
+/// Puts a long payload into memory but for its whole blocks: those, and where they go.
+fn put_long<'p>(memory: &mut Memory, payload: &'p [u8]) -> Option<(Lsn, &'p [u8])> {
+    let head = memory.head();
+    let to_block = (BLOCK_BYTES - (head.0 - head.block_start().0)) % BLOCK_BYTES;
+    let (first, rest) = payload.split_at(to_block as usize);
+    let (blocks, last) = rest.split_at(rest.len() - rest.len() % BLOCK_BYTES as usize);
+    memory.put(first);
+    let at = memory.head();
+    memory.skip(blocks.len() as u64);
+    memory.put(last);
+    Some((at, blocks))
 }

@@ -90,6 +90,16 @@ impl Memory {
         }
     }
 
+    /// Leaves out `bytes`, whole blocks from the block's beginning on that the head is at: they are
+    /// written by somebody else.
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        if self.head > self.closed {
+            self.close();
+        }
+        self.head = self.head.plus(bytes);
+        (self.open_start, self.closed) = (self.head, self.head);
+    }
+
     /// How much the open chunk takes: it ends where the log turns.
     fn room(&self) -> usize {
         CHUNK_BYTES.min(self.circle.bytes_to_turn(self.open_start)) as usize

@@ -12,10 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The log turns every few dozen records.
-const DEVICE_BYTES: usize = 2 * 4096 + 6 * 4096;
+const SHORT_BYTES: usize = 2 * 4096 + 6 * 4096;
+/// The same with records that are written from where they are.
+const LONG_BYTES: usize = 2 * 4096 + 160 * 4096;
 /// Few lengths, so that what a crash left behind often lies where the next record ends. With its
 /// header a record takes up a sector, two, or a block with those of the second half.
 const LENGTHS: [usize; 8] = [0, 24, 1000, 4000, 472, 472, 984, 4056];
+const LONG_LENGTHS: [usize; 4] = [24, 4056, 131_072, 140_000];
 /// Disks write sectors wholly or not at all, memory words.
 const UNITS_BYTES: [usize; 2] = [512, 8];
 
@@ -213,10 +216,13 @@ impl Life {
 fn lives(seed: u64, count: usize) -> Result<(), Wrong> {
     let mut rng = Rng::with_seed(seed);
     // Whole sectors all along: records end where those before a crash did.
-    let lengths = &LENGTHS[rng.usize(..2) * 4..];
+    let (size_bytes, lengths) = match seed % 8 {
+        7 => (LONG_BYTES, &LONG_LENGTHS[..]),
+        _ => (SHORT_BYTES, &LENGTHS[rng.usize(..2) * 4..]),
+    };
     let time = AtomicU64::new(1);
     let clock: Clock = Arc::new(move || time.fetch_add(1, Ordering::Relaxed));
-    let mut base = vec![0; DEVICE_BYTES];
+    let mut base = vec![0; size_bytes];
     let mut known = Known::default();
     // A log that was on the device before: its records are no records of this one.
     for uuid in 0..2 {

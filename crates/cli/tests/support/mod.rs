@@ -103,12 +103,13 @@ impl Bench {
             .good();
     }
 
-    /// Runs a shell script in the directory.
+    /// Runs a shell script in the directory; `$BACKSTITCH` is the command.
     #[track_caller]
     pub(crate) fn shell(&self, script: &str) -> Done {
         let mut command = Command::new("sh");
         command
             .args(["-e", "-c", script])
+            .env("BACKSTITCH", env!("CARGO_BIN_EXE_backstitch"))
             .current_dir(self.dir.path());
         Done::of(command.output().expect("sh runs")).good()
     }

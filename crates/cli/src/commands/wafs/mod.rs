@@ -69,11 +69,13 @@ struct MkfsArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes of `check`: 0 nothing is wrong, 1 something is, or it failed.
+#[command(
+    after_help = "Exit codes of `check`: 0 nothing is wrong, 1 something is, or it failed.
 
 Examples:
   backstitch wafs info app.log
-  backstitch wafs check --json app.log")]
+  backstitch wafs check --json app.log"
+)]
 struct ReportArgs {
     /// The log
     file: PathBuf,
@@ -147,7 +149,9 @@ fn mkfs(args: &MkfsArgs) -> Result<()> {
         let names: Vec<_> = found.iter().map(|found| found.signature.name).collect();
         if !names.is_empty() && !args.force {
             let why = format!("it holds {}; nothing was changed", names.join(" and "));
-            return Err(failed(&why).hint("--force makes the log anyway; what is there is then lost"));
+            return Err(
+                failed(&why).hint("--force makes the log anyway; what is there is then lost")
+            );
         }
         if args.force {
             signature::erase(&device).map_err(|e| failed(&e))?;
@@ -230,7 +234,11 @@ fn check_log(args: &ReportArgs) -> Result<ExitCode> {
         )?;
     } else {
         let mut text: String = damage.iter().map(|line| format!("{line}\n")).collect();
-        let state = if was_unmounted { "" } else { "; it is in use, or a crash ended its use" };
+        let state = if was_unmounted {
+            ""
+        } else {
+            "; it is in use, or a crash ended its use"
+        };
         text.push_str(&format!(
             "{}: LSN {start} to {end}, {} records, {}{state}\n",
             args.file.display(),

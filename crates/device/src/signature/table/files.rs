@@ -8,6 +8,13 @@ use crate::signature::closer;
 
 pub(super) static FILES: &[Signature] = &[
     format(
+        "a write-ahead log",
+        File,
+        "backstitch wafs info {}",
+        &[(Start(0), b"BSTCHWAL"), (Start(4096), b"BSTCHWAL")],
+        None,
+    ),
+    format(
         "a log of writes (dm-log-writes)",
         File,
         "backstitch crash device explores it",

@@ -42,7 +42,7 @@ mod trace_plot;
 mod tree;
 mod workload;
 
-pub use backstitch_drives::{Policy, write_json_lines};
+pub use backstitch_drives::{DriveSpec, Policy, write_json_lines};
 pub use client::{Call, Clients};
 pub use disk::{Disk, DiskOptions, REFERENCE_HOST};
 pub use error::{Error, Result};

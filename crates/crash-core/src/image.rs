@@ -246,7 +246,7 @@ impl Fork {
     }
 
     /// The size of all devices.
-    pub(crate) fn all_bytes(&self) -> u64 {
+    pub fn all_bytes(&self) -> u64 {
         self.base.bytes.len() as u64
     }
 

@@ -100,6 +100,15 @@ impl<'p> Pieces<'p> {
         }
     }
 
+    /// The pieces of each block, or part of one, that is on its way.
+    pub(crate) fn of_each(&self) -> Vec<Vec<usize>> {
+        let mut of_each = vec![Vec::new(); self.arriving.len()];
+        for (piece, (at, _)) in self.pieces.iter().enumerate() {
+            of_each[*at].push(piece);
+        }
+        of_each
+    }
+
     /// Which sectors of each block arrived with these pieces.
     pub(crate) fn arrived(&self, included: &[bool]) -> Vec<u64> {
         let mut arrived = vec![0; self.arriving.len()];

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
@@ -11,6 +12,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Nobody};
 use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::schedule::Schedule;
+use backstitch_drives::DriveSpec;
 use backstitch_layout::Error as LayoutError;
 use backstitch_layout::tools::MkfsError;
 use backstitch_mechanisms::Ordering;
@@ -41,6 +43,9 @@ pub struct Campaign {
     pub seed: u64,
     /// Whether blocks may arrive in part, in units of 512 bytes.
     pub torn: bool,
+    /// The drive that the image is on: states are what its queue and its cache may leave of what was
+    /// written. Where `None`, any set of changes that is in order.
+    pub drive: Option<Arc<DriveSpec>>,
     /// What the engine takes to be written wholly or not at all; the block where `None`.
     pub unit_bytes: Option<u32>,
     /// The most sets of patches of a moment that are all visited.
@@ -220,6 +225,7 @@ impl Campaign {
             // are.
             seed: self.seed.wrapping_add(variant as u64),
             torn: self.torn,
+            drive: self.drive.clone(),
             unit_bytes: self.unit_bytes,
             exhaustive: self.exhaustive,
             samples: self.samples,

@@ -12,6 +12,7 @@ use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::parts::parts;
 use backstitch_crash_core::recovered::Recoveries;
 use backstitch_crash_core::schedule::Schedule;
+use backstitch_drives::DriveSpec;
 use backstitch_layout::Error;
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::{count_rolled_back, forget_followed};
@@ -23,9 +24,11 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::ace::Workload;
 use crate::arrival::{Pieces, arriving};
+use crate::drive::RunDrive;
 use crate::judge::{Judge, Question, Tally, Verdict, panic_message};
 use crate::machine::{Machine, prepared};
 use crate::model::Model;
@@ -33,7 +36,7 @@ use crate::reclaimed::Reclaims;
 use fastrand::Rng as Random;
 
 /// How a workload is to be explored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The mechanism.
     pub ordering: Ordering,
@@ -45,6 +48,8 @@ pub(crate) struct Plan {
     pub seed: u64,
     /// Whether blocks on their way may arrive in part, in units of 512 bytes.
     pub torn: bool,
+    /// The drive that the image is on; any where `None`.
+    pub drive: Option<Arc<DriveSpec>>,
     /// What the engine takes to be written wholly or not at all; the block where `None`.
     pub unit_bytes: Option<u32>,
     /// The most sets of patches of a moment that are all visited.
@@ -378,6 +383,8 @@ fn write_back(
 
 struct Explorer<'a> {
     plan: Plan,
+    /// The drive of this run, once it is written to.
+    drive: Option<RunDrive>,
     /// Operations at the beginning that are not looked at.
     setup: usize,
     /// States are what the replay of a journal makes of them.
@@ -401,7 +408,8 @@ impl<'a> Explorer<'a> {
         witness: Witness<'a>,
     ) -> Explorer<'a> {
         Explorer {
-            plan: *plan,
+            plan: plan.clone(),
+            drive: None,
             setup,
             replays: plan.ordering.has_log(),
             judge: Judge::new(plan.engine(), plan.in_use_every),
@@ -538,6 +546,9 @@ impl Watcher for Explorer<'_> {
             return;
         }
         self.outcome.moments += 1;
+        if self.plan.drive.is_some() {
+            return self.visit_medium(mount.fork());
+        }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         self.count_coverage(&nodes);
         let bounds = Bounds {
@@ -586,14 +597,24 @@ impl Watcher for Explorer<'_> {
             .map(|part| mount.holds_contents(part.block))
             .collect();
         let mut pieces = Pieces::of(&arriving, &contents, &disk, self.plan.torn);
-        if self.replays && self.visit_classes_of_batch(&mut pieces) {
+        let is_any_drive = self.plan.drive.is_none();
+        if self.replays && is_any_drive && self.visit_classes_of_batch(&mut pieces) {
             return;
         }
         let contents: Vec<bool> = (0..pieces.count())
             .map(|at| pieces.is_contents(at))
             .collect();
         let samples = self.plan.samples.min(64);
-        let (parts, complete) = parts(&contents, samples, &mut self.random);
+        let (parts, complete) = match self.plan.drive.clone() {
+            None => parts(&contents, samples, &mut self.random),
+            Some(spec) => {
+                let drive =
+                    (self.drive).get_or_insert_with(|| RunDrive::new(&spec, disk.all_bytes()));
+                let requests: Vec<_> = batch.writes.iter().flat_map(|(_, all)| all).collect();
+                let of = pieces.of_each();
+                drive.parts(&requests, &of, &contents, samples, &mut self.random)
+            }
+        };
         self.outcome.sampled_batches += usize::from(!complete);
         for included in parts {
             if self.is_done() {
@@ -610,6 +631,16 @@ impl Watcher for Explorer<'_> {
 }
 
 impl Explorer<'_> {
+    /// Nothing is on its way: a drive leaves what it has.
+    fn visit_medium(&mut self, state: Fork) {
+        let fingerprint = state.fingerprint();
+        let asked = self.open_question(fingerprint);
+        let asked = asked.and_then(|q| Some((q, self.judge(q, fingerprint, &state)?)));
+        if let Some(found) = asked {
+            self.note(Cut::Batch(Vec::new()), Vec::new(), found, state);
+        }
+    }
+
     fn note_part(
         &mut self,
         pieces: &Pieces<'_>,

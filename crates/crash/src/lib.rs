@@ -20,7 +20,7 @@
 //! | [`ace`], [`generate`], [`scripts`], [`provoking`] | workloads: ACE's and our own |
 //! | [`standard`] | those that are explored where none are named |
 //! | `machine`, `model`, `contents` | running them, and what they were promised |
-//! | `explore`, `arrival` | the states of a run |
+//! | `explore`, `arrival`, `drive` | the states of a run |
 //! | `reclaimed` | what crashes inside the reclaim leave, of all states that show it the same, once |
 //! | `judge`, `promises`, `order`, `visitor`, `foreign` | the verdicts |
 //! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
@@ -43,6 +43,7 @@ pub mod ace;
 mod arrival;
 mod campaign;
 mod contents;
+mod drive;
 mod explore;
 mod feedback;
 mod foreign;

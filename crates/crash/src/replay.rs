@@ -33,7 +33,7 @@ pub(crate) fn minimise(
     plan: &Plan,
     found: Found,
 ) -> Result<(Workload, Plan, Found), Error> {
-    let mut best = (workload.clone(), *plan, found);
+    let mut best = (workload.clone(), plan.clone(), found);
     best.0.operations.truncate(best.2.begun);
     best.1.most_states = STATES_TO_SHRINK;
     if best.2.question == Question::Reclaim {
@@ -42,7 +42,10 @@ pub(crate) fn minimise(
     }
     for schedule in [Schedule::Nothing, Schedule::Everything] {
         if schedule != best.1.schedule {
-            let plan = Plan { schedule, ..best.1 };
+            let plan = Plan {
+                schedule,
+                ..best.1.clone()
+            };
             let workload = best.0.clone();
             if accept(image, &workload, &plan, &mut best)? {
                 break;
@@ -60,7 +63,7 @@ pub(crate) fn minimise(
             let mut workload = best.0.clone();
             workload.operations.drain(start..at);
             workload.setup = workload.setup.min(start);
-            let plan = best.1;
+            let plan = best.1.clone();
             shrunk |= accept(image, &workload, &plan, &mut best)?;
             at = start.min(best.0.operations.len());
         }
@@ -91,7 +94,7 @@ fn accept(
     }
     let mut workload = workload.clone();
     workload.operations.truncate(found.begun);
-    *best = (workload, *plan, found);
+    *best = (workload, plan.clone(), found);
     Ok(true)
 }
 

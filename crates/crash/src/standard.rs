@@ -45,6 +45,7 @@ pub fn campaign(ordering: Ordering, seed: u64, threads: usize) -> Campaign {
         base: None,
         seed,
         torn: false,
+        drive: None,
         unit_bytes: None,
         exhaustive: 20_000,
         samples: 1000,

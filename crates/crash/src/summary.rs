@@ -109,8 +109,16 @@ impl Campaign {
             0 => "every part of each batch of writes".to_owned(),
             sampled => format!("the parts of each batch of writes, sampled for {sampled} batches"),
         };
+        let what = match &self.drive {
+            None => format!("{sets}{bits}; {parts}"),
+            Some(drive) => format!(
+                "what the drive {} holds between batches of writes, and what its queue and its cache may leave while \
+                 one is on its way; {parts} there",
+                drive.name
+            ),
+        };
         let mut text = format!(
-            "{sets}{bits}; {parts}: {} moments of {} runs of {} workloads{ended} under {} (optimisations/what is written back), \
+            "{what}: {} moments of {} runs of {} workloads{ended} under {} (optimisations/what is written back), \
              ordering {}",
             results.moments,
             results.runs,

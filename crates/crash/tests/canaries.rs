@@ -47,6 +47,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         base: None,
         seed: 1,
         torn: false,
+        drive: None,
         unit_bytes: None,
         exhaustive: 400,
         samples: 100,

@@ -19,6 +19,7 @@ fn campaign(ordering: Ordering, workloads: Vec<Workload>) -> Campaign {
         base: None,
         seed: 1,
         torn: false,
+        drive: None,
         unit_bytes: None,
         exhaustive: 400,
         samples: 50,

@@ -107,6 +107,7 @@ fn explore(
         base: None,
         seed,
         torn: false,
+        drive: None,
         unit_bytes: None,
         exhaustive: 400,
         samples: 100,

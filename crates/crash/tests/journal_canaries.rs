@@ -61,6 +61,7 @@ fn campaign_of(script: &str, seed: u64, mode: Ordering, image: ImageOptions) -> 
         base: None,
         seed,
         torn: false,
+        drive: None,
         unit_bytes: None,
         exhaustive: 400,
         samples: 100,
@@ -124,6 +125,7 @@ fn commit_records_that_do_not_wait_stand_torn_sectors() {
         passes(
             Campaign {
                 torn: true,
+                drive: None,
                 exhaustive: 60,
                 samples: 20,
                 most_states_each: 3000,

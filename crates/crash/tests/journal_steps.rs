@@ -57,6 +57,7 @@ fn explore(mode: Ordering, observer: &dyn Observer) -> Results {
         base: None,
         seed: 1,
         torn: false,
+        drive: None,
         unit_bytes: None,
         exhaustive: 400,
         samples: 50,

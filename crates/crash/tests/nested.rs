@@ -203,6 +203,7 @@ fn explore_up_to(
         base: Some(base.clone()),
         seed: 1,
         torn: false,
+        drive: None,
         unit_bytes: None,
         exhaustive: 60 * effort() as usize,
         samples: 20 * effort() as usize,

@@ -21,6 +21,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         base: None,
         seed: 1,
         torn: true,
+        drive: None,
         unit_bytes: Some(512),
         exhaustive: 400,
         samples: 60,

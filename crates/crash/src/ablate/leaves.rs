@@ -220,6 +220,7 @@ mod tests {
             schedule: Schedule::Nothing,
             seed: 1,
             torn: false,
+            drive: None,
             unit_bytes: None,
             exhaustive: 1,
             samples: 1,

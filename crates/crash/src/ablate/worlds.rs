@@ -158,6 +158,7 @@ impl World {
             schedule,
             seed: seed.wrapping_add(variant as u64),
             torn: self.is_torn,
+            drive: None,
             unit_bytes: self.is_torn.then_some(512),
             exhaustive: round.exhaustive,
             samples: round.samples,

@@ -4,6 +4,7 @@ use super::print::{Output, progress_bar, quoted, verdict};
 use crate::error::{Error, FAILED, Result, host};
 use crate::options::AtomicUnit;
 use crate::{show, size};
+use backstitch_bench::{Disk, DiskOptions, DriveSpec};
 use backstitch_crash::{
     Campaign, Foreign, Fork, ImageOptions, Observer, Operation, ReplayError, Replayed, Results,
     Schedule, Workload, ace, generate, parse_script, scripts,
@@ -16,6 +17,7 @@ use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -81,6 +83,7 @@ Examples:
   backstitch crash fs
   backstitch crash fs --ordering soft,sync --workload ace:1,random:500 --e2fsck 1000 --html report.html
   backstitch crash fs --ordering async --json
+  backstitch crash fs --ordering async,scheduler --disk viking
   backstitch crash fs --script 'creat foo; write foo 0 5000; fsync foo; rename foo bar'")]
 pub(crate) struct Args {
     /// The mechanisms, as mount --ordering takes them. Without this and without a workload or a script all but async; else soft
@@ -105,6 +108,10 @@ pub(crate) struct Args {
     /// Tear blocks at sectors of 512 bytes; order is then kept between sectors (atomic=512)
     #[arg(long)]
     torn: bool,
+    /// Explore what this simulated disk's queue and cache may leave, a preset or a .toml file as bench
+    /// takes it; by default any set of changes that is in order
+    #[arg(long, value_name = "PRESET")]
+    disk: Option<String>,
     /// Keep order between units of this size: block, or a number of bytes (as atomic= of mount)
     #[arg(long, value_name = "UNIT")]
     atomic: Option<AtomicUnit>,
@@ -426,6 +433,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
         base: None,
         seed: args.seed,
         torn: args.torn,
+        drive: drive(args)?,
         unit_bytes: atomic(args).bytes(),
         exhaustive: args.exhaustive,
         samples: args.samples,
@@ -436,6 +444,16 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
         most_failures: args.failures as usize,
         threads: args.jobs.unwrap_or(cpus),
     })
+}
+
+/// The drive that is named.
+fn drive(args: &Args) -> Result<Option<Arc<DriveSpec>>> {
+    let Some(name) = &args.disk else {
+        return Ok(None);
+    };
+    let disk = Disk::named(name, args.size, &DiskOptions::default());
+    let disk = disk.map_err(|error| Error::failed(WHAT, name, error))?;
+    Ok(Some(Arc::new(disk.drive)))
 }
 
 /// What the engine is to take for written wholly or not at all.
@@ -519,6 +537,9 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     }
     if args.torn {
         common += " --torn";
+    }
+    if let Some(disk) = &args.disk {
+        common += &format!(" --disk {}", quoted(disk));
     }
     if args.journal_dev {
         common += " --journal-dev";

@@ -1,10 +1,10 @@
 //! `backstitch crash ablate`.
 
 use super::print::progress_bar;
-use crate::error::{Error, FAILED, Result};
-use crate::show;
 use backstitch_crash::ablate::{Ablation, Fate, Row};
 use backstitch_crash::standard;
+use backstitch_files::error::{Error, FAILED, Result};
+use backstitch_files::show;
 use backstitch_mechanisms::usual_for;
 use backstitch_rules::watch::Form;
 use backstitch_vfs::Ordering;

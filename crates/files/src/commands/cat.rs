@@ -14,13 +14,14 @@ const CHUNK_BYTES: usize = 1 << 20;
   backstitch cat disk.img:/etc/fstab
   backstitch cat 'disk.img:/var/log/*.log'
   backstitch cat disk.img:/backup.tar | tar tf -")]
-pub(crate) struct Args {
+pub struct Args {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Writes the files to standard output, one after the other.
+pub fn run(args: &Args) -> Result<()> {
     let paths = ImagePath::all_required("cat", &args.paths)?;
     let mut goes_on = true;
     with_files("cat", Access::Read, &paths, |image, path| {

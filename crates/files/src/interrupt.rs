@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the command was asked to end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// From now on the first signal to end is only noted; the second one kills.
-    pub(crate) fn catch(what: &str) -> Result<Interrupt> {
+    pub fn catch(what: &str) -> Result<Interrupt> {
         let told = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register_conditional_default(signal, told.clone())
@@ -22,7 +22,7 @@ impl Interrupt {
     }
 
     /// Whether a signal came.
-    pub(crate) fn came(&self) -> bool {
+    pub fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -16,7 +16,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 
 /// What a copy keeps of its original besides contents.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Preserve {
+pub struct Preserve {
     /// Permission bits, exactly.
     pub(crate) mode: bool,
     /// Owner and group.
@@ -31,7 +31,7 @@ pub(crate) struct Preserve {
 
 impl Preserve {
     /// Everything.
-    pub(crate) const ALL: Preserve = Preserve {
+    pub const ALL: Preserve = Preserve {
         mode: true,
         owner: true,
         times: true,
@@ -42,7 +42,7 @@ impl Preserve {
 
 /// What becomes of a file that a copy would replace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Existing {
+pub enum Existing {
     /// The copy takes its place.
     #[default]
     Replace,
@@ -54,15 +54,17 @@ pub(crate) enum Existing {
 
 /// How a copy is made.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CopyOptions {
-    pub(crate) preserve: Preserve,
-    pub(crate) existing: Existing,
+pub struct CopyOptions {
+    /// What the copy keeps of the original besides its contents.
+    pub preserve: Preserve,
+    /// What happens to a file of that name that is there already.
+    pub existing: Existing,
     /// Each file is named on standard output, and there is no bar.
-    pub(crate) verbose: bool,
+    pub verbose: bool,
     /// The file that holds the image, which is not copied into itself.
-    pub(crate) excluded: Option<(u64, u64)>,
+    pub excluded: Option<(u64, u64)>,
     /// Ends the copy.
-    pub(crate) interrupt: Interrupt,
+    pub interrupt: Interrupt,
 }
 
 /// How far a copy has come, shown where there is a terminal.
@@ -111,7 +113,7 @@ impl Drop for Progress {
 type Linked<N> = HashMap<(u64, u64), (Rc<N>, u32)>;
 
 /// A copy under way.
-pub(crate) struct Copy<'a, S: Source, T: Target> {
+pub struct Copy<'a, S: Source, T: Target> {
     what: &'static str,
     source: &'a S,
     target: &'a T,
@@ -121,9 +123,9 @@ pub(crate) struct Copy<'a, S: Source, T: Target> {
     /// Directories seen, where none may be seen twice.
     seen: HashSet<(u64, u64)>,
     /// Extended attributes that the target cannot store.
-    pub(crate) xattrs_lost: u64,
+    pub xattrs_lost: u64,
     /// Files that are complete, directories that were made among them.
-    pub(crate) files: u64,
+    pub files: u64,
 }
 
 /// A directory whose names are being copied.
@@ -137,12 +139,7 @@ struct Frame<S, T> {
 
 impl<'a, S: Source, T: Target> Copy<'a, S, T> {
     /// A copy for the command `what`.
-    pub(crate) fn new(
-        what: &'static str,
-        source: &'a S,
-        target: &'a T,
-        options: CopyOptions,
-    ) -> Self {
+    pub fn new(what: &'static str, source: &'a S, target: &'a T, options: CopyOptions) -> Self {
         let progress = Progress::start(options.verbose);
         Copy {
             what,
@@ -196,13 +193,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
     /// there. Where the user `named` that name, a symbolic link there stands for what it leads to,
     /// and a special file is written to. A name that comes from the source never leads out of the
     /// target like that.
-    pub(crate) fn file(
-        &mut self,
-        from: &S::Node,
-        dir: &T::Node,
-        name: &[u8],
-        named: bool,
-    ) -> Result<()> {
+    pub fn file(&mut self, from: &S::Node, dir: &T::Node, name: &[u8], named: bool) -> Result<()> {
         self.check(dir, name)?;
         let meta = self.source.meta(from)?;
         if named
@@ -271,12 +262,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
 
     /// Copies what is in the directory `from` into the directory `to`, which `takes_over` what is
     /// preserved, or does not.
-    pub(crate) fn contents_of(
-        &mut self,
-        from: S::Node,
-        to: T::Node,
-        takes_over: bool,
-    ) -> Result<()> {
+    pub fn contents_of(&mut self, from: S::Node, to: T::Node, takes_over: bool) -> Result<()> {
         let meta = self.source.meta(&from)?;
         self.walk(from, to, meta, takes_over)
     }

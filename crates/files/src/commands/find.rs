@@ -27,7 +27,7 @@ Examples:
   backstitch find disk.img -maxdepth 1 -type d,l
   backstitch find --json disk.img:/home | jq '.[].size_bytes'"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// Where to begin; IMAGE alone is its root
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -95,12 +95,13 @@ pub(crate) struct Args {
 }
 
 /// The tests and options that find(1) writes with one dash.
-pub(crate) const ONE_DASH: [&str; 19] = [
+pub const ONE_DASH: [&str; 19] = [
     "name", "iname", "path", "type", "size", "empty", "mtime", "mmin", "newer", "perm", "uid",
     "gid", "inum", "links", "maxdepth", "mindepth", "depth", "print", "print0",
 ];
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Prints the files that pass the tests.
+pub fn run(args: &Args) -> Result<()> {
     let paths: Vec<ImagePath> = args.paths.iter().map(|w| ImagePath::or_root(w)).collect();
     let newer = args.newer.as_ref().map(reference).transpose()?;
     let now = now();

@@ -5,7 +5,7 @@
 /// # Errors
 ///
 /// Says what is wrong with the text.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let bad = || format!("not a size: '{text}' (use bytes, or K, M, G, T behind the number)");
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -37,7 +37,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// A size as a person reads it: `1.5 GiB`.
-pub(crate) fn show(bytes: u64) -> String {
+pub fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

@@ -24,14 +24,14 @@ const XATTR_MAX_BYTES: usize = 65536;
 const ZEROS_BYTES: usize = 1 << 16;
 
 /// The host's files, for the command `what`.
-pub(crate) struct HostTree {
+pub struct HostTree {
     what: &'static str,
     /// The image that takes part in the copy: not to be written to.
     image: Option<(u64, u64)>,
 }
 
 /// A file of the host.
-pub(crate) struct HostNode {
+pub struct HostNode {
     path: PathBuf,
     file: OnceCell<File>,
     /// Where the path came from the command line, a symbolic link at its end may stand for its
@@ -43,7 +43,7 @@ pub(crate) struct HostNode {
 
 impl HostNode {
     /// The file at `path`.
-    pub(crate) fn new(path: impl Into<PathBuf>, follow: bool) -> HostNode {
+    pub fn new(path: impl Into<PathBuf>, follow: bool) -> HostNode {
         HostNode {
             path: path.into(),
             file: OnceCell::new(),
@@ -58,7 +58,7 @@ impl HostNode {
 }
 
 /// The caller's umask.
-pub(crate) fn umask() -> u16 {
+pub fn umask() -> u16 {
     // There is no way to read it but to set it; nothing else runs yet.
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
@@ -67,7 +67,7 @@ pub(crate) fn umask() -> u16 {
 
 impl HostTree {
     /// Errors will name the command `what`.
-    pub(crate) fn new(what: &'static str) -> HostTree {
+    pub fn new(what: &'static str) -> HostTree {
         HostTree { what, image: None }
     }
 

@@ -10,7 +10,7 @@ use backstitch_vfs::{
 use std::cell::Cell;
 
 /// The tree of an image that is open in process.
-pub(crate) struct ImageTree<'a> {
+pub struct ImageTree<'a> {
     pub(crate) image: &'a Image,
     umask: u16,
     /// What is done at present is done under this group: the contents of a file are there before
@@ -19,14 +19,14 @@ pub(crate) struct ImageTree<'a> {
 }
 
 /// A file in an image, with the path by which it was reached.
-pub(crate) struct ImageNode {
+pub struct ImageNode {
     pub(crate) held: Held,
     pub(crate) path: Vec<u8>,
 }
 
 impl<'a> ImageTree<'a> {
     /// The tree of `image`; new files lose the permissions that the caller's umask names.
-    pub(crate) fn new(image: &'a Image) -> ImageTree<'a> {
+    pub fn new(image: &'a Image) -> ImageTree<'a> {
         ImageTree {
             image,
             umask: super::host::umask(),
@@ -49,7 +49,7 @@ impl<'a> ImageTree<'a> {
     }
 
     /// The file at a path.
-    pub(crate) fn node(&self, path: &[u8], follow: bool) -> Result<ImageNode> {
+    pub fn node(&self, path: &[u8], follow: bool) -> Result<ImageNode> {
         Ok(ImageNode {
             held: self.image.resolve(path, follow)?,
             path: path.to_vec(),

@@ -24,7 +24,7 @@ Examples:
   backstitch ls -d 'disk.img:/etc/*.conf'
   backstitch ls --json disk.img:/etc | jq '.[].entries[].name'"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// IMAGE:/path, which may be a pattern; IMAGE alone is its root
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -112,7 +112,8 @@ impl Entry {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Lists the files and directories.
+pub fn run(args: &Args) -> Result<()> {
     let paths: Vec<ImagePath> = args.paths.iter().map(|w| ImagePath::or_root(w)).collect();
     let mut listings = Vec::new();
     with_files("ls", Access::Read, &paths, |image, path| {

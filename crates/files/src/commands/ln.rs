@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 #[command(after_help = "Examples:
   backstitch ln disk.img:/bin/sh disk.img:/bin/bash
   backstitch ln -s ../lib disk.img:/usr/lib64")]
-pub(crate) struct Args {
+pub struct Args {
     /// What to link to: IMAGE:/path, or with -s any text
     target: OsString,
     /// The new name, or a directory for it
@@ -25,7 +25,8 @@ pub(crate) struct Args {
     force: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Makes a link.
+pub fn run(args: &Args) -> Result<()> {
     let link = ImagePath::required("ln", &args.link)?;
     if args.symbolic {
         let target = args.target.as_bytes();

@@ -13,7 +13,7 @@ use std::ffi::OsString;
   backstitch mv disk.img:/a disk.img:/b
   backstitch mv disk.img:/x disk.img:/y disk.img:/dir
   backstitch mv 'disk.img:/*.log' disk.img:/old")]
-pub(crate) struct Args {
+pub struct Args {
     /// What to move, and where to
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -25,7 +25,8 @@ pub(crate) struct Args {
     exchange: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Moves or renames the files.
+pub fn run(args: &Args) -> Result<()> {
     let paths = args
         .paths
         .iter()

@@ -8,14 +8,14 @@ use std::path::Path;
 
 /// What a device holds, as far as it is recognised; a device that cannot be read holds nothing that
 /// is.
-pub(crate) fn found(device: &dyn BlockDevice) -> Option<&'static Signature> {
+pub fn found(device: &dyn BlockDevice) -> Option<&'static Signature> {
     let found = signature::find(device).ok()?;
     found.first().map(|found| found.signature)
 }
 
 /// Why a file system cannot be opened: `error`, or that the image holds something else. A hint says
 /// what reads that.
-pub(crate) fn explained(
+pub fn explained(
     what: &str,
     image: &Path,
     device: &dyn BlockDevice,
@@ -53,7 +53,7 @@ const EXPLORERS_UUID: [u8; 16] = [7; 16];
 /// Refuses to write what a command makes over a file that holds a file system, a disk image or an
 /// archive: it was hardly meant. What the explorer made before may be replaced, and what is a copy
 /// of `original`.
-pub(crate) fn refuse_output(what: &str, path: &Path, original: Option<&Path>) -> Result<()> {
+pub fn refuse_output(what: &str, path: &Path, original: Option<&Path>) -> Result<()> {
     if !path.is_file() {
         return Ok(());
     }

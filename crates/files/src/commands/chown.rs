@@ -24,7 +24,7 @@ Examples:
   backstitch chown :100 'disk.img:/srv/*'
   backstitch chown -h 0 disk.img:/link"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// OWNER, OWNER:GROUP, OWNER: (the group with which the owner logs in) or :GROUP
     #[arg(value_name = "OWNER:GROUP")]
     owner: String,
@@ -50,7 +50,8 @@ struct Owner {
     gid: Option<u32>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Sets owner and group of the files.
+pub fn run(args: &Args) -> Result<()> {
     let owner = parse_owner(
         &args.owner,
         Path::new("/etc/passwd"),

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// The directory on which an image, or a part of it, is mounted by us.
-pub(crate) fn dir_of(image: &Path) -> Option<PathBuf> {
+pub fn dir_of(image: &Path) -> Option<PathBuf> {
     let image = image.canonicalize().ok()?;
     let mounts = std::fs::read("/proc/self/mounts").ok()?;
     let mut lines = mounts.split(|byte| *byte == b'\n');

@@ -21,7 +21,7 @@ Examples:
   backstitch touch -d @0 'disk.img:/usr/share/doc/*'
   backstitch touch -r original.txt disk.img:/copy.txt"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -52,7 +52,8 @@ pub(crate) struct Args {
     help: Option<bool>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Sets the times of the files, and makes those that are missing.
+pub fn run(args: &Args) -> Result<()> {
     let paths = ImagePath::all_required("touch", &args.paths)?;
     let (accessed, modified) = match &args.reference {
         Some(reference) => times_of(reference)?,

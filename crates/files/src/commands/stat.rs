@@ -12,7 +12,7 @@ use std::ffi::OsString;
 #[command(after_help = "Examples:
   backstitch stat disk.img:/etc/passwd
   backstitch stat --json disk.img:/etc/passwd | jq '.[0].size_bytes'")]
-pub(crate) struct Args {
+pub struct Args {
     /// IMAGE:/path; IMAGE alone is its root
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -24,7 +24,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Prints the attributes of the files.
+pub fn run(args: &Args) -> Result<()> {
     let paths: Vec<ImagePath> = args.paths.iter().map(|w| ImagePath::or_root(w)).collect();
     let mut found = Vec::new();
     with_files("stat", Access::Read, &paths, |image, path| {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// The part of a file that is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// All of it.
     Whole,
     /// A partition, by name or label.
@@ -35,17 +35,17 @@ pub(crate) enum Part {
 
 /// What `IMAGE` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub struct Named {
     /// The file or device.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// The part of it.
-    pub(crate) part: Part,
+    pub part: Part,
     /// The file whose name is the whole of what was written, where there is one too.
     same_name: Option<PathBuf>,
 }
 
 /// Whether a partition may be called so.
-pub(crate) fn may_name_partition(name: &str) -> bool {
+pub fn may_name_partition(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0'])
 }
 
@@ -116,7 +116,7 @@ impl Named {
     ///
     /// # Errors
     /// A range whose numbers are none; a partition of a disk that is not there.
-    pub(crate) fn of(what: &str, path: &Path) -> Result<Named> {
+    pub fn of(what: &str, path: &Path) -> Result<Named> {
         let whole = |file: PathBuf| Named {
             file,
             part: Part::Whole,
@@ -183,7 +183,7 @@ impl Named {
     }
 
     /// Opens it, and keeps others off it.
-    pub(crate) fn open(
+    pub fn open(
         &self,
         what: &str,
         options: OpenOptions,
@@ -213,7 +213,7 @@ impl Named {
     }
 
     /// Where in the file it begins, by the table of its partitions.
-    pub(crate) fn offset(&self, what: &str) -> Result<u64> {
+    pub fn offset(&self, what: &str) -> Result<u64> {
         match &self.part {
             Part::Whole => Ok(0),
             Part::Range(offset, _) => Ok(*offset),
@@ -299,7 +299,7 @@ fn in_use(what: &str, file: &Path, error: backstitch_device::DeviceError) -> Err
 
 /// A part of a disk that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedPart {
+pub struct NamedPart {
     /// What people call it.
     pub(crate) name: String,
     /// Its bytes.
@@ -308,15 +308,12 @@ pub(crate) struct NamedPart {
 
 impl NamedPart {
     /// How long it is.
-    pub(crate) fn len_bytes(&self) -> u64 {
+    pub fn len_bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
 
     /// It as a device of its own.
-    pub(crate) fn on(
-        &self,
-        disk: Arc<dyn BlockDevice>,
-    ) -> backstitch_device::Result<PartitionDevice> {
+    pub fn on(&self, disk: Arc<dyn BlockDevice>) -> backstitch_device::Result<PartitionDevice> {
         PartitionDevice::of_range(disk, self.name.clone(), self.range.start, self.len_bytes())
     }
 }

@@ -13,7 +13,7 @@ use std::ffi::OsString;
   backstitch mkdir disk.img:/home
   backstitch mkdir -p disk.img:/srv/www/html
   backstitch mkdir -m 1777 disk.img:/tmp")]
-pub(crate) struct Args {
+pub struct Args {
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -25,7 +25,8 @@ pub(crate) struct Args {
     mode: Option<ModeChange>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Makes the directories.
+pub fn run(args: &Args) -> Result<()> {
     let mode = (args.mode.as_ref()).map(|mode| mode.apply(0o777, true, umask()));
     for path in ImagePath::all_required("mkdir", &args.paths)? {
         with_image("mkdir", &path.image, Access::Write, |image| {

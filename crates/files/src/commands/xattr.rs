@@ -23,7 +23,7 @@ Examples:
   backstitch getfattr --only-values -n user.comment disk.img:/notes
   backstitch getfattr -e hex -n security.capability disk.img:/usr/bin/ping"
 )]
-pub(crate) struct GetArgs {
+pub struct GetArgs {
     /// Which files; IMAGE alone is its root
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -72,7 +72,7 @@ Examples:
   backstitch setfattr -n user.blob -v 0xdeadbeef 'disk.img:/data/*'
   backstitch setfattr -x user.comment disk.img:/notes"
 )]
-pub(crate) struct SetArgs {
+pub struct SetArgs {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -99,7 +99,8 @@ pub(crate) struct SetArgs {
     help: Option<bool>,
 }
 
-pub(crate) fn get(args: &GetArgs) -> Result<()> {
+/// Prints extended attributes of the files.
+pub fn get(args: &GetArgs) -> Result<()> {
     let paths: Vec<ImagePath> = args.paths.iter().map(|w| ImagePath::or_root(w)).collect();
     let mut documents = Vec::new();
     with_files("getfattr", Access::Read, &paths, |image, path| {
@@ -220,7 +221,8 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-pub(crate) fn set(args: &SetArgs) -> Result<()> {
+/// Sets or removes an extended attribute of the files.
+pub fn set(args: &SetArgs) -> Result<()> {
     let paths = ImagePath::all_required("setfattr", &args.paths)?;
     let value = args.value.as_deref().unwrap_or_default();
     let value = decoded(value.as_bytes()).map_err(|why| Error::usage("setfattr", why))?;

@@ -20,7 +20,7 @@ Examples:
   backstitch df -i disk.img
   backstitch df --json disk.img | jq '.[0].available_bytes'"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// The images
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<OsString>,
@@ -38,7 +38,8 @@ pub(crate) struct Args {
     help: Option<bool>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Prints how much room the images have.
+pub fn run(args: &Args) -> Result<()> {
     let mut rows = Vec::new();
     for word in &args.images {
         let path = ImagePath::or_root(word);

@@ -39,7 +39,7 @@ Examples:
   tar cf - src | backstitch cp - disk.img:/src.tar
   backstitch cp disk.img:/src.tar - | tar tf -"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// What to copy, and where to: a host path or IMAGE:/path each, or - for standard input or
     /// output
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
@@ -141,7 +141,8 @@ struct Job<'a> {
     made: Rc<RefCell<HashSet<Vec<u8>>>>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Copies the sources to the destination, on either side of an image.
+pub fn run(args: &Args) -> Result<()> {
     let mut sides: Vec<Side> = args.paths.iter().cloned().map(Side::parse).collect();
     let Some(to) = sides.pop() else {
         return Err(Error::usage("cp", "a path is missing"));
@@ -483,7 +484,7 @@ fn os_path(bytes: &[u8]) -> PathBuf {
 }
 
 /// Says how many extended attributes the target could not take.
-pub(super) fn report_lost(what: &str, lost: u64) {
+pub fn report_lost(what: &str, lost: u64) {
     if lost > 0 {
         warn_line(&format!(
             "{what}: {lost} extended attributes could not be kept"

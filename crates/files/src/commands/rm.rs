@@ -12,7 +12,7 @@ use std::ffi::OsString;
   backstitch rm disk.img:/etc/motd
   backstitch rm -r disk.img:/var/cache disk.img:/tmp/x
   backstitch rm -f 'disk.img:/tmp/*'")]
-pub(crate) struct Args {
+pub struct Args {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -24,7 +24,8 @@ pub(crate) struct Args {
     force: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Removes the files.
+pub fn run(args: &Args) -> Result<()> {
     let paths = ImagePath::all_required("rm", &args.paths)?;
     with_files("rm", Access::Write, &paths, |image, path| {
         remove(args, image, path)

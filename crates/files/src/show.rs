@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 
 /// Writes bytes to standard output. A reader that went away is no error.
-pub(crate) fn print_bytes(what: &str, bytes: &[u8]) -> Result<()> {
+pub fn print_bytes(what: &str, bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -18,7 +18,7 @@ pub(crate) fn print_bytes(what: &str, bytes: &[u8]) -> Result<()> {
 }
 
 /// Writes one JSON document.
-pub(crate) fn print_json(what: &str, document: &impl Serialize) -> Result<()> {
+pub fn print_json(what: &str, document: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(document);
     let mut text = text.map_err(|error| Error::failed(what, "JSON", error))?;
     text.push('\n');
@@ -26,7 +26,7 @@ pub(crate) fn print_json(what: &str, document: &impl Serialize) -> Result<()> {
 }
 
 /// Writes rows of a name and a value, aligned.
-pub(crate) fn print_table(what: &str, rows: &[[String; 2]]) -> Result<()> {
+pub fn print_table(what: &str, rows: &[[String; 2]]) -> Result<()> {
     let width = rows
         .iter()
         .map(|[name, _]| name.chars().count())
@@ -39,7 +39,7 @@ pub(crate) fn print_table(what: &str, rows: &[[String; 2]]) -> Result<()> {
 }
 
 /// A number with commas: `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -52,7 +52,7 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// A duration as a person reads it: `0 s`, `1.6 ms`, `2.5 s`, `3 min 20 s`.
-pub(crate) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let short = |value: f64, unit: &str| {
         let digits = usize::from(value < 100.0 && (value * 10.0).round() % 10.0 != 0.0);
         format!("{value:.digits$} {unit}")
@@ -220,7 +220,7 @@ pub(crate) fn time_short(time: Timestamp) -> String {
 }
 
 /// `2026-01-31T12:34:56.000000001Z`.
-pub(crate) fn time_long(time: Timestamp) -> String {
+pub fn time_long(time: Timestamp) -> String {
     let (year, month, day, hour, minute, second) = civil(time.seconds);
     let nanoseconds = time.nanoseconds;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")

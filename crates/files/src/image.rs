@@ -91,16 +91,19 @@ impl std::fmt::Display for ImagePath {
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DeviceOptions {
-    pub(crate) read_only: bool,
-    pub(crate) unsafe_no_flush: bool,
-    pub(crate) volatile_seed: Option<u64>,
+pub struct DeviceOptions {
+    /// Refuses writes, and opens the file so.
+    pub read_only: bool,
+    /// Completes writes without a flush (`-o unsafe`).
+    pub unsafe_no_flush: bool,
+    /// Seed of a cache that loses what was not flushed, for tests.
+    pub volatile_seed: Option<u64>,
     /// How much longer each flush takes.
-    pub(crate) flush_delay: Option<Duration>,
+    pub flush_delay: Option<Duration>,
 }
 
 /// Opens what `IMAGE` names.
-pub(crate) fn open_device(
+pub fn open_device(
     what: &str,
     path: &Path,
     options: DeviceOptions,
@@ -136,12 +139,12 @@ pub(crate) fn open_device(
 }
 
 /// The moment of this call.
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     timestamp(SystemTime::now())
 }
 
 /// The standard library's moment as ours.
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+pub fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timestamp {
             seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
@@ -166,7 +169,7 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
 
 /// What a command wants of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// Reads; changes no byte.
     Read,
     /// Writes.
@@ -174,7 +177,7 @@ pub(crate) enum Access {
 }
 
 /// An image that is open in process.
-pub(crate) struct Image {
+pub struct Image {
     what: &'static str,
     name: PathBuf,
     pub(crate) engine: Arc<Engine>,
@@ -233,7 +236,7 @@ pub(crate) fn on_device<T>(
 
 /// The ordering where none is stated: see [`backstitch_vfs::default_ordering`]. What holds no readable
 /// file system is said when it is opened.
-pub(crate) fn default_ordering(
+pub fn default_ordering(
     what: &'static str,
     name: &Path,
     device: &dyn BlockDevice,
@@ -247,7 +250,7 @@ pub(crate) fn default_ordering(
 }
 
 /// As [`on_device`], where a journal may be left alone, since nobody but us knows the image yet.
-pub(crate) fn on_fresh_device<T>(
+pub fn on_fresh_device<T>(
     what: &'static str,
     name: &Path,
     (device, journal_device): (Arc<dyn BlockDevice>, Option<Arc<dyn BlockDevice>>),
@@ -333,7 +336,7 @@ impl Image {
     }
 
     /// Which file of the host holds it.
-    pub(crate) fn file(&self) -> Option<(u64, u64)> {
+    pub fn file(&self) -> Option<(u64, u64)> {
         let named = Named::of(self.what, &self.name).ok()?;
         let seen = std::fs::metadata(named.file).ok()?;
         Some((seen.dev(), seen.ino()))
@@ -599,7 +602,7 @@ pub(crate) fn same_image(what: &str, paths: &[ImagePath]) -> Result<PathBuf> {
 }
 
 /// A path made independent of the current directory; the file need not be there.
-pub(crate) fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
+pub fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
     if path.as_os_str().as_bytes().starts_with(b"nbd://") {
         return Ok(path.to_owned());
     }

@@ -4,29 +4,29 @@ use std::fmt::Display;
 use std::path::Path;
 
 /// Exit code: the operation failed.
-pub(crate) const FAILED: u8 = 1;
+pub const FAILED: u8 = 1;
 
 /// Exit code: the command line makes no sense.
-pub(crate) const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 
 /// Exit code of `fsck` for a command line that makes no sense, after fsck(8).
-pub(crate) const FSCK_USAGE: u8 = 16;
+pub const FSCK_USAGE: u8 = 16;
 
 /// The result of a command's step.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a command failed: `backstitch: WHAT: WHERE: WHY`.
 #[derive(Debug)]
-pub(crate) struct Error {
+pub struct Error {
     line: String,
     hint: Option<String>,
     /// The exit code.
-    pub(crate) exit: u8,
+    pub exit: u8,
 }
 
 impl Error {
     /// Operation `what` failed at `place` because of `why`.
-    pub(crate) fn failed(what: &str, place: impl Display, why: impl Display) -> Error {
+    pub fn failed(what: &str, place: impl Display, why: impl Display) -> Error {
         let (place, why) = (place.to_string(), why.to_string());
         let why = one_line(why.strip_prefix(&format!("{place}: ")).unwrap_or(&why));
         Error {
@@ -37,12 +37,12 @@ impl Error {
     }
 
     /// As [`failed`](Self::failed), for a path.
-    pub(crate) fn at_path(what: &str, path: &Path, why: impl Display) -> Error {
+    pub fn at_path(what: &str, path: &Path, why: impl Display) -> Error {
         Error::failed(what, path.display(), why)
     }
 
     /// The command line of `what` makes no sense.
-    pub(crate) fn usage(what: &str, why: impl Display) -> Error {
+    pub fn usage(what: &str, why: impl Display) -> Error {
         Error {
             line: format!("{what}: {}", one_line(&why.to_string())),
             hint: Some(format!("backstitch {what} --help")),
@@ -51,13 +51,13 @@ impl Error {
     }
 
     /// Adds a hint.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hint = Some(hint.into());
         self
     }
 
     /// Adds a hint where there is none.
-    pub(crate) fn or_hint(self, hint: impl Into<String>) -> Error {
+    pub fn or_hint(self, hint: impl Into<String>) -> Error {
         match self.hint {
             Some(_) => self,
             None => self.hint(hint),
@@ -71,13 +71,13 @@ impl Error {
     }
 
     /// Changes the exit code.
-    pub(crate) fn exit(mut self, exit: u8) -> Error {
+    pub fn exit(mut self, exit: u8) -> Error {
         self.exit = exit;
         self
     }
 
     /// The line and the hint, on stderr.
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         warn_line(&self.line);
         if let Some(hint) = &self.hint {
             eprintln!("hint: {hint}");
@@ -86,12 +86,12 @@ impl Error {
 }
 
 /// A line of ours on stderr.
-pub(crate) fn warn_line(line: &str) {
+pub fn warn_line(line: &str) {
     eprintln!("backstitch: {line}");
 }
 
 /// The host's word for an error, without Rust's number behind it.
-pub(crate) fn host(error: &std::io::Error) -> String {
+pub fn host(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
         Some(end) => text[..end].to_owned(),

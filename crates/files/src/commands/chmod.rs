@@ -19,7 +19,7 @@ Examples:
   backstitch chmod +x 'disk.img:/etc/init.d/*'
   backstitch chmod -R go-w disk.img:/home"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// The permissions: 755, u+x, go-rwx, a=rX, …
     #[arg(allow_hyphen_values = true, value_parser = ModeChange::parse)]
     mode: ModeChange,
@@ -31,7 +31,8 @@ pub(crate) struct Args {
     recursive: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Sets the permissions of the files.
+pub fn run(args: &Args) -> Result<()> {
     let paths = ImagePath::all_required("chmod", &args.paths)?;
     let umask = umask();
     with_files("chmod", Access::Write, &paths, |image, path| {

@@ -5,9 +5,9 @@ mod host;
 mod image;
 mod staged;
 
-pub(crate) use copy::{Copy, CopyOptions, Existing, Preserve};
-pub(crate) use host::{HostNode, HostTree, umask};
-pub(crate) use image::ImageTree;
+pub use copy::{Copy, CopyOptions, Existing, Preserve};
+pub use host::{HostNode, HostTree, umask};
+pub use image::ImageTree;
 pub(crate) use staged::{Staged, link};
 
 use crate::error::Result;
@@ -15,7 +15,7 @@ use backstitch_vfs::{FileType, Timestamp};
 
 /// What a copy needs to know of a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Meta {
+pub struct Meta {
     pub(crate) file_type: FileType,
     pub(crate) permissions: u16,
     pub(crate) uid: u32,
@@ -37,28 +37,31 @@ const CAPABILITY: &[u8] = b"security.capability";
 pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
 
 /// A tree that is read. Nodes are files in it.
-pub(crate) trait Source {
+pub trait Source {
     /// A file.
     type Node;
     /// Whether no directory can be reached by two names, unless the tree is corrupt.
     const STRICT: bool;
     /// What a person calls it.
     fn name(&self, node: &Self::Node) -> String;
+    /// Attributes of the node.
     fn meta(&self, node: &Self::Node) -> Result<Meta>;
     /// The names in a directory, without `.` and `..`.
     fn names(&self, node: &Self::Node) -> Result<Vec<Vec<u8>>>;
     /// The file behind a name; symbolic links are not followed.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
+    /// The symbolic link's target.
     fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>>;
     /// The next stretch of stored bytes from `offset` on, as start and end.
     fn next_data(&self, node: &Self::Node, offset: u64, size: u64) -> Result<Option<(u64, u64)>>;
     /// Appends up to `len` bytes from `offset` on.
     fn read(&self, node: &Self::Node, offset: u64, len: usize, into: &mut Vec<u8>) -> Result<()>;
+    /// All extended attributes of the node.
     fn xattrs(&self, node: &Self::Node) -> Result<Vec<Xattr>>;
 }
 
 /// A tree that is written, and can be read.
-pub(crate) trait Target: Source {
+pub trait Target: Source {
     /// What a person calls a name in a directory.
     fn place(&self, dir: &Self::Node, name: &[u8]) -> String;
     /// What is there already; symbolic links are not followed.
@@ -82,13 +85,16 @@ pub(crate) trait Target: Source {
     fn stream(&self, node: &Self::Node) -> Result<Option<Self::Node>>;
     /// Whether the contents of a file may be changed by the user of the command.
     fn may_write(&self, node: &Self::Node) -> bool;
+    /// Gives the node another name in the directory.
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
     /// Removes a file that is not a directory.
     fn remove(&self, node: &Self::Node) -> Result<()>;
     /// Gives a file another name, in one step that a crash does not divide, and in place of what
     /// has it. False where the user of the command may not.
     fn rename(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<bool>;
+    /// Writes the bytes at the offset, in bytes.
     fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<()>;
+    /// Cuts or extends the file to the size, in bytes.
     fn set_size(&self, node: &Self::Node, size: u64) -> Result<()>;
     /// Makes sure that the first `size` bytes of a file can be written without more space than
     /// there is.

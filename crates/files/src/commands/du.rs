@@ -22,7 +22,7 @@ Examples:
   backstitch du -h -d 1 disk.img:/usr
   backstitch du --json -s disk.img:/home | jq '.[0].allocated_bytes'"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// IMAGE:/path, which may be a pattern; IMAGE alone is its root
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
@@ -74,7 +74,8 @@ struct Shown {
     sum: Sum,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Prints how much room trees take.
+pub fn run(args: &Args) -> Result<()> {
     let paths: Vec<ImagePath> = args.paths.iter().map(|w| ImagePath::or_root(w)).collect();
     let mut shown = Vec::new();
     let mut total = Sum::default();

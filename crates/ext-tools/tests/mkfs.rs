@@ -459,7 +459,7 @@ fn nothing_lies_where_the_superblock_is() {
             },
         ];
         for descriptor in misplaced {
-            let what = descriptor.misplaced(&sb, 0).expect("block 0");
+            let what = descriptor.misplaced(&sb, 0).expect("block 0").to_string();
             assert!(what.contains(" at 0, must be within"), "{what}");
         }
     }

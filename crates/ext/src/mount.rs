@@ -8,13 +8,14 @@
 //! believed to be what soft updates leave only where record, time and count match: a mount in
 //! between that does not know the record changes time and count.
 
+use crate::fault::InodeFault;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMap;
 use backstitch_layout::{
     Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Step, Stop,
-    Timestamp,
+    Structure, Timestamp,
 };
 use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;
@@ -33,6 +34,9 @@ use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 use crate::kinds;
 use crate::rules::{Rule, holds, wait_for};
 use crate::state::{Ext, ExtFormat};
+
+/// The directory that all names begin at.
+const ROOT: Structure = Structure::Sole("the root directory");
 
 impl LayoutKind for Ext2 {
     fn block_bytes(&self, device: &dyn BlockDevice) -> backstitch_layout::Result<u32> {
@@ -113,11 +117,9 @@ impl ExtFormat {
     fn check_root(&mut self, v: &mut Volume<'_>) -> Step<()> {
         let inode = self.read_inode(v, ROOT_INODE)?;
         match inode.file_type() {
-            _ if inode.links == 0 => {
-                Err(Error::corrupt("the root directory", "its inode is not in use").into())
-            }
+            _ if inode.links == 0 => Err(Error::corrupt(ROOT, InodeFault::RootFree).into()),
             Some(FileType::Directory) => Ok(()),
-            _ => Err(Error::corrupt("the root directory", "its inode is not a directory's").into()),
+            _ => Err(Error::corrupt(ROOT, InodeFault::RootNoDirectory).into()),
         }
     }
 }

@@ -1,9 +1,12 @@
 //! An open ext file system: how it looks on the disk, to the rules that all formats share.
 
+use crate::fault::InodeFault;
+use crate::image::from_format;
 use std::ops::Range;
 
 use backstitch_layout::{
-    DirectoryEntry, Error, FileType, NewInode, SetXattrMode, Step, Stop, Timestamp, flags,
+    DirectoryEntry, Error, FileType, NewInode, SetXattrMode, Step, Stop, Structure, Timestamp,
+    flags,
 };
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Format, InodeEditor as _, Picks};
@@ -74,8 +77,10 @@ impl Format for ExtFormat {
     fn inode_place(&self, inode: u32) -> Step<(u64, usize)> {
         if !self.sb.is_valid_inode(inode) {
             return Err(Error::corrupt(
-                format!("inode {inode}"),
-                format!("the numbers end at {}", self.sb.inodes_count),
+                Structure::inode(inode),
+                InodeFault::NoSuchInode {
+                    last: self.sb.inodes_count,
+                },
             )
             .into());
         }
@@ -96,8 +101,10 @@ impl Format for ExtFormat {
             return Err(Stop::Miss);
         };
         let bytes = &data[at..at + size];
-        let mut parsed = Inode::parse(bytes)
-            .map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))?;
+        let mut parsed = Inode::parse(bytes).map_err(|error| match from_format(error) {
+            Error::Corrupt(corruption) => Error::Corrupt(corruption.of(Structure::inode(inode))),
+            other => other,
+        })?;
         if self.sb.features.has_incompat(INCOMPAT_64BIT) {
             parsed.widen(bytes);
         }

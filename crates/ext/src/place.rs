@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, Step};
+use backstitch_layout::{Error, Step, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
-use backstitch_unixfs::{Run, bitmap};
+use backstitch_unixfs::{Fault, Run, bitmap};
 
 use crate::format::ROOT_INODE;
 use crate::groups::RUN_CLASSES;
@@ -184,13 +184,13 @@ impl ExtFormat {
         }
         let group = self.sb.group_of_block(run.start);
         Err(Error::corrupt(
-            format!("block bitmap of group {group}"),
-            format!(
-                "of blocks {}..{} some hold the file system's own structures, and are marked as free",
-                run.start,
-                run.end()
-            ),
-        ).into())
+            Structure::BlockBitmap { group },
+            Fault::OwnBlocksFree {
+                start: run.start,
+                end: run.end(),
+            },
+        )
+        .into())
     }
 
     /// The best run of some groups, or of all of them where one block is enough.

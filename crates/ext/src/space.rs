@@ -4,10 +4,10 @@
 //! have no dependencies and are recomputed after a crash, so writing them with every allocation
 //! would buy nothing. They are written when unmounting.
 
-use backstitch_layout::{Error, FreeSpaceReader, Step};
+use backstitch_layout::{Error, FreeSpaceReader, Step, Structure};
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Picks, Purpose, Space};
-use backstitch_unixfs::{PatchIds, Run, bitmap};
+use backstitch_unixfs::{Fault, PatchIds, Run, bitmap};
 use smallvec::SmallVec;
 
 use crate::format::group::descriptor_location;
@@ -205,15 +205,12 @@ impl Space for ExtFormat {
         for (group, first, count) in self.parts(run) {
             let bits = v.read(self.groups.list[group].block_bitmap)?;
             if bitmap::find_zero(bits, first as usize, (first + count) as usize).is_some() {
-                return Err(Error::corrupt(
-                    format!("block bitmap of group {group}"),
-                    format!(
-                        "blocks {}..{} are in use but some are marked as free",
-                        run.start,
-                        run.end()
-                    ),
-                )
-                .into());
+                let fault = Fault::RunInUseButFree {
+                    start: run.start,
+                    end: run.end(),
+                };
+                let group = group as u32;
+                return Err(Error::corrupt(Structure::BlockBitmap { group }, fault).into());
             }
         }
         Ok(())

@@ -7,7 +7,8 @@ use crate::pattern;
 use backstitch_device::{BlockDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{
-    Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Timestamp,
+    Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Structure,
+    Timestamp,
 };
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -530,11 +531,19 @@ impl Image {
         }
         // Such a name would lead a copy out of its tree.
         if !is_sound {
-            let place = format!("directory {dir}");
-            return Err(LayoutError::corrupt(place, "a name with a slash or NUL in it").into());
+            return Err(LayoutError::corrupt(Structure::Directory(dir), Fault::UnsafeName).into());
         }
         Ok(names)
     }
+}
+
+/// What a command finds wrong in an image on its way through it.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+enum Fault {
+    #[error("a name with a slash or NUL in it")]
+    UnsafeName,
+    #[error("it lies below itself")]
+    BelowItself,
 }
 
 /// Whether `dir` is `ancestor` or lies below it.
@@ -551,8 +560,9 @@ pub(crate) fn is_inside(
             return Ok(true);
         }
         if !seen.insert(here) {
-            let place = format!("directory {here}");
-            return Err(LayoutError::corrupt(place, "it lies below itself").into());
+            return Err(
+                LayoutError::corrupt(Structure::Directory(here), Fault::BelowItself).into(),
+            );
         }
         here = image.hold(image.engine.lookup(here, b"..")?).inode();
     }

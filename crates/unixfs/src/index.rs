@@ -7,13 +7,14 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Step, Stop};
+use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::block_edit::{Room, find_gap, largest_gap};
 use crate::directory::{
     DirectoryError, Entry, EntryLayout, Found, entries, entry_at, required_len,
 };
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
 use crate::rules::{Rule, wait_for};
@@ -38,11 +39,10 @@ impl<F: Format> UnixFs<F> {
         }
         if !inode.size().is_multiple_of(self.format.block_size().into()) {
             return Err(Error::corrupt(
-                format!("directory {number}"),
-                format!(
-                    "its size, {}, is no multiple of the block size",
-                    inode.size()
-                ),
+                Structure::directory(number),
+                Fault::SizeNotWhole {
+                    bytes: inode.size(),
+                },
             )
             .into());
         }
@@ -240,8 +240,8 @@ impl<F: Format> UnixFs<F> {
             return Ok(inode);
         }
         Err(Error::corrupt(
-            format!("directory {directory}"),
-            format!("a name stands for inode {inode}, which does not exist"),
+            Structure::directory(directory),
+            Fault::NameOfMissing { inode },
         )
         .into())
     }
@@ -531,8 +531,6 @@ impl<F: Format> UnixFs<F> {
 
 /// The error for a directory's block that is wrong.
 pub fn corrupt_directory(number: u32, logical: u64, error: DirectoryError) -> Error {
-    Error::corrupt(
-        format!("directory {number}, block {logical}"),
-        error.to_string(),
-    )
+    let directory = InodeNumber(number);
+    Error::corrupt(Structure::DirectoryBlock { directory, logical }, error)
 }

@@ -23,6 +23,7 @@
 //! | `steps` | how much one step of a long operation takes on |
 //! | `reclaim` | freeing what a crash left |
 //! | `rules` | the rules that it states, by name |
+//! | `fault` | what can be wrong in an image |
 //! | `layout` | the file system as the layers above see it |
 //!
 //! Depends on `layout`, `ordering` and what is below them; knows no format and no mechanism.
@@ -36,6 +37,7 @@ mod deferred;
 pub mod directory;
 mod exchange;
 mod extend;
+mod fault;
 pub mod format;
 mod index;
 mod inodes;
@@ -62,6 +64,7 @@ mod steps;
 pub use block_edit::Room;
 pub use directory::Found;
 pub use extend::NewContents;
+pub use fault::Fault;
 pub use index::corrupt_directory;
 pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
 pub use map::Growth;

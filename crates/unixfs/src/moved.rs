@@ -73,7 +73,7 @@ impl<F: Format> UnixFs<F> {
             let run = Run::one(*from);
             match self.format.check_blocks_used(v, run) {
                 Ok(()) if moves.iter().all(|m: &Moved| m.from != *from) => {}
-                Ok(()) | Err(Stop::Failed(Error::Corrupt { .. })) => return Ok(stay),
+                Ok(()) | Err(Stop::Failed(Error::Corrupt(_))) => return Ok(stay),
                 Err(error) => return Err(error),
             }
             let left = self.left_places.list.iter().find(|place| {

@@ -1,6 +1,8 @@
 //! Making names, and the inodes they stand for.
 
-use backstitch_layout::{Error, FileType, NewInode, Step, Timestamp, flags};
+use backstitch_layout::{
+    Error, FileType, InodeNumber, NewInode, Step, Structure, Timestamp, flags,
+};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
 
@@ -11,6 +13,7 @@ use crate::directory::{
     new_directory_block,
 };
 use crate::extend::NewContents;
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
 use crate::kinds;
 use crate::map::Growth;
@@ -502,9 +505,9 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::Invalid.into());
         }
         let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
-        let does_not_fit = |into: &str| {
-            let what = format!("{len} bytes do not fit into its {into}");
-            Error::corrupt(format!("symlink {number}"), what)
+        let does_not_fit = |into| {
+            let fault = Fault::TargetTooLong { bytes: len, into };
+            Error::corrupt(Structure::Symlink(InodeNumber(number)), fault)
         };
         if inode.is_fast_symlink(self.format.block_size()) {
             let target = inode.inline_bytes().get(..len).map(<[u8]>::to_vec);

@@ -1,10 +1,11 @@
 //! Removing names, and what goes with the last one.
 
-use backstitch_layout::{Error, Step, Timestamp, flags};
+use backstitch_layout::{Error, Step, Structure, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::directory::Found;
 use crate::directory::{NAME_MAX_BYTES, OFFSET_INODE};
+use crate::fault::Fault;
 use crate::format::DIRECT_POINTERS;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
@@ -118,8 +119,8 @@ impl<F: Format> UnixFs<F> {
         let target = self.read_any_inode(v, inode)?;
         if target.links() == 0 || target.file_type().is_none() {
             return Err(Error::corrupt(
-                format!("directory {directory}"),
-                format!("a name stands for inode {inode}, which is not in use"),
+                Structure::directory(directory),
+                Fault::NameOfFree { inode },
             )
             .into());
         }

@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, Step};
+use backstitch_layout::{Error, Step, Structure};
 use backstitch_ordering::Volume;
 
 use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
@@ -130,11 +131,7 @@ pub fn checked_block(format: &impl Format, block: u64) -> Step<u64> {
     if format.is_data_run(Run::one(block)) {
         return Ok(block);
     }
-    Err(Error::corrupt(
-        "block map",
-        format!("block {block} is outside of the file system or belongs to its metadata"),
-    )
-    .into())
+    Err(Error::corrupt(Structure::BLOCK_MAP, Fault::NoBlockOfFiles { block }).into())
 }
 
 /// A run of a file's blocks.
@@ -146,12 +143,11 @@ pub fn checked_run(format: &impl Format, run: Run) -> Step<Run> {
         return Ok(run);
     }
     Err(Error::corrupt(
-        "block map",
-        format!(
-            "blocks {}..{} are outside of the file system or its metadata",
-            run.start,
-            run.end()
-        ),
+        Structure::BLOCK_MAP,
+        Fault::NoRunOfFiles {
+            start: run.start,
+            end: run.end(),
+        },
     )
     .into())
 }

@@ -418,7 +418,7 @@ fn replay(
         Ok(Some(report)) => return Ok(report.actions()),
         Ok(None) if !is_unusable && !may_look_further(below, damage)? => return Ok(Vec::new()),
         Ok(None) => None,
-        Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt { .. }))
+        Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt(_)))
             if damage == Damage::Skip =>
         {
             Some(error)

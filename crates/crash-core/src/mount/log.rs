@@ -1,7 +1,7 @@
 //! Mounts with a journal: its recovery, and what the engine's writer does there between operations.
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, JournalHost, LogSite, Result, Timestamp};
+use backstitch_layout::{Error, JournalHost, LogSite, Result, Structure, Timestamp};
 use backstitch_mechanisms::{LOGS, Ordering};
 use backstitch_ordering::Mechanism;
 use backstitch_session::{Outcome, Task};
@@ -64,7 +64,7 @@ pub(crate) fn replay(site: LogSite<'_>) -> Result<()> {
     };
     for kind in LOGS {
         let done = kind.recover(site, now);
-        done.map_err(|error| Error::corrupt("journal", error.to_string()))?;
+        done.map_err(|error| Error::corrupt(Structure::JOURNAL, error))?;
     }
     Ok(())
 }

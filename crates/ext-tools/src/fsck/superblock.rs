@@ -55,9 +55,9 @@ pub(crate) fn read<S: Source + ?Sized>(
     bytes.copy_from_slice(source.bytes(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, &mut scratch)?);
     let sb = match Superblock::parse(&bytes, source.size_bytes()) {
         Ok(sb) => sb,
-        Err(FormatError::Corrupt { what, .. }) => {
+        Err(FormatError::Corrupt(corruption)) => {
             findings.add(Code::SuperblockCorrupt, Location::FILE_SYSTEM, || {
-                format!("superblock: {what}")
+                corruption.to_string()
             });
             return Ok(None);
         }
@@ -182,8 +182,10 @@ pub(crate) fn read_groups<S: Source + ?Sized>(
                 continue;
             };
             let descriptor = GroupDescriptor::from_raw(raw);
-            if let Some(what) = descriptor.misplaced(sb, group) {
-                findings.add(Code::DescriptorCorrupt, Location::group(group), || what);
+            if let Some(fault) = descriptor.misplaced(sb, group) {
+                findings.add(Code::DescriptorCorrupt, Location::group(group), || {
+                    fault.to_string()
+                });
                 are_good = false;
             }
             groups.push(descriptor);

@@ -7,11 +7,12 @@
 mod orphans;
 mod place;
 
+use crate::fault::JournalFault;
 use backstitch_device::BlockDevice;
 use backstitch_journal::format::checksum::crc32c;
 use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
-    Error, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Timestamp,
+    Error, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Structure, Timestamp,
 };
 use core::mem::offset_of;
 use zerocopy::IntoBytes;
@@ -144,8 +145,10 @@ fn write_raw(device: &dyn BlockDevice, mut raw: RawSuperblock) -> Result<()> {
 fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<Vec<u8>> {
     // No pointer leads to block 0, but it may hold the superblock, which journals have copies of.
     if !sb.has_block(block) {
-        let what = format!("block {block} does not exist");
-        return Err(Error::corrupt("journal", what));
+        return Err(Error::corrupt(
+            Structure::JOURNAL,
+            JournalFault::NoSuchBlock { block },
+        ));
     }
     let mut bytes = vec![0; sb.block_size as usize];
     device.read(block << sb.block_size_bits, &mut bytes)?;

@@ -1,9 +1,10 @@
 //! The bitmaps: what is marked as used but is not.
 
-use backstitch_layout::{Error, ReclaimStep, Step, Stop};
+use backstitch_layout::{Error, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
 use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
@@ -108,11 +109,9 @@ impl<F: Format> UnixFs<F> {
             bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !bitmap::test(marked, *bit)
         };
         if lost && let Some(bit) = (0..blocks).find(is_lost) {
-            return Err(Error::corrupt(
-                format!("block bitmap of group {group}"),
-                format!("block {} is in use but marked as free", first + bit as u64),
-            )
-            .into());
+            let bitmap = Structure::BlockBitmap { group };
+            let block = first + bit as u64;
+            return Err(Error::corrupt(bitmap, Fault::BlockInUseButFree { block }).into());
         }
         r.phase = Phase::Verify(group + 1);
         Ok(ReclaimStep::More)

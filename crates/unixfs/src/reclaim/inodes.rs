@@ -1,9 +1,12 @@
 //! The inodes: which are in use, which have no name, and how many the others count.
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Timestamp};
+use backstitch_layout::{
+    Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure, Timestamp,
+};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::rules::{Rule, wait_for_all};
 use crate::state::UnixFs;
@@ -16,8 +19,8 @@ const TABLE_BLOCKS_PER_STEP: usize = 32;
 const INODES_PER_STEP: u32 = 256;
 /// Inodes without names that are marked as dead before that is on the disk and more are marked.
 const KILLED_TOGETHER: u32 = 4096;
-fn corrupt(number: u32, what: impl Into<String>) -> Error {
-    Error::corrupt(format!("inode {number}"), what.into())
+fn corrupt(number: u32, fault: Fault) -> Error {
+    Error::corrupt(Structure::inode(number), fault)
 }
 
 impl<F: Format> UnixFs<F> {
@@ -85,14 +88,14 @@ impl<F: Format> UnixFs<F> {
             return Ok(kind::FREE);
         }
         if !is_marked {
-            return Err(corrupt(number, "it is in use but marked as free").into());
+            return Err(corrupt(number, Fault::InUseButFree).into());
         }
         if let Some(fault) = self.format.map_fault(&inode) {
-            return Err(corrupt(number, fault).into());
+            return Err(corrupt(number, Fault::ForeignMap(fault)).into());
         }
         let file_type = inode
             .file_type()
-            .ok_or_else(|| corrupt(number, format!("mode {:#o} is of no type", inode.mode())))?;
+            .ok_or_else(|| corrupt(number, Fault::ModeOfNoType { mode: inode.mode() }))?;
         Ok(code_of(file_type))
     }
 
@@ -227,8 +230,7 @@ impl<F: Format> UnixFs<F> {
         }
         let found = self.read_any_inode(v, number)?.links();
         if found < links {
-            let what = format!("its link count is {found}, but it has {links} links");
-            return Err(corrupt(number, what).into());
+            return Err(corrupt(number, Fault::LinksTooLow { found, links }).into());
         }
         if found > links {
             self.edit_inode(v, number, &[], |e| e.set_links(links));

@@ -1,11 +1,12 @@
 //! What the reclaim has found out so far.
 
-use backstitch_layout::{Error, FileType, Step};
+use backstitch_layout::{Error, FileType, Step, Structure};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::runs::Run;
 use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::{Format, Inode};
 use crate::rules::{Rule, holds};
 
@@ -297,8 +298,8 @@ impl Reclaim {
             }
             if bitmap::test(&self.used, bit) && !again {
                 return Err(Error::corrupt(
-                    format!("inode {inode}"),
-                    format!("block {block} belongs to something else too"),
+                    Structure::inode(inode),
+                    Fault::BlockTakenTwice { block },
                 )
                 .into());
             }
@@ -457,7 +458,7 @@ impl Reclaim {
         child: u32,
         is_directory: bool,
     ) -> Step<()> {
-        let too_many = |inode: u32| Error::corrupt(format!("inode {inode}"), "too many names");
+        let too_many = |inode: u32| Error::corrupt(Structure::inode(inode), Fault::TooManyNames);
         if !is_directory {
             let names = self.names.get_mut(child as usize - 1);
             let names = names.ok_or_else(|| too_many(child))?;

@@ -115,7 +115,7 @@ fn impossible_numbers_are_corrupt() {
         damage(&mut raw);
         let result = parse(&raw);
         assert!(
-            matches!(result, Err(FormatError::Corrupt { .. })),
+            matches!(result, Err(FormatError::Corrupt(_))),
             "{index}: {result:?}"
         );
     }

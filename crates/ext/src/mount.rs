@@ -14,8 +14,8 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMap;
 use backstitch_layout::{
-    Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Step, Stop,
-    Structure, Timestamp,
+    Error, FileType, GroupNumber, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened,
+    Step, Stop, Structure, Timestamp,
 };
 use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;
@@ -216,7 +216,7 @@ impl ExtFormat {
             return Err(Stop::Miss);
         }
         for index in 0..self.groups.list.len() {
-            let blocks = self.sb.blocks_in_group(index as u32) as usize;
+            let blocks = self.sb.blocks_in_group(GroupNumber::at(index)) as usize;
             let bits = v.read(self.groups.list[index].block_bitmap)?;
             let free_blocks = bitmap::count_zeros(bits, blocks) as u32;
             let bits = v.read(self.groups.list[index].inode_bitmap)?;
@@ -237,7 +237,7 @@ impl ExtFormat {
         descriptors: &[GroupDescriptor],
         first: &mut Vec<PatchId>,
     ) -> Step<()> {
-        for (number, descriptor) in (0..).zip(descriptors) {
+        for (number, descriptor) in (0..).map(GroupNumber).zip(descriptors) {
             let flags = descriptor.flags & !FLAG_INODES_UNINITIALISED;
             if flags == descriptor.flags && descriptor.unused_inodes == 0 {
                 continue;
@@ -312,15 +312,15 @@ impl ExtFormat {
     /// Writes the counters: groups, then the totals.
     pub(crate) fn write_free_counts(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         let mut missing = false;
-        for index in 0..self.sb.groups {
-            let (block, _) = group::descriptor_location(&self.sb, index);
+        for group in GroupNumber::all(self.sb.groups) {
+            let (block, _) = group::descriptor_location(&self.sb, group);
             missing |= !v.want(block);
         }
         if missing {
             return Err(Stop::Miss);
         }
         for (index, g) in self.groups.list.iter().enumerate() {
-            let (block, at) = group::descriptor_location(&self.sb, index as u32);
+            let (block, at) = group::descriptor_location(&self.sb, GroupNumber::at(index));
             let fields = [
                 g.free_blocks as u16,
                 g.free_inodes as u16,

@@ -84,7 +84,7 @@ impl Format for ExtFormat {
             )
             .into());
         }
-        let group = self.sb.group_of_inode(inode) as usize;
+        let group = self.sb.group_of_inode(inode).index();
         let (block, at) = self.sb.inode_position(inode);
         Ok((self.groups.list[group].inode_table + block, at))
     }
@@ -399,7 +399,7 @@ impl ExtFormat {
     /// others too, and their inodes are near.
     #[cold]
     fn want_neighbours(&self, v: &mut Volume<'_>, inode: u32, block: u64) {
-        let table = self.groups.list[self.sb.group_of_inode(inode) as usize].inode_table;
+        let table = self.groups.list[self.sb.group_of_inode(inode).index()].inode_table;
         let len = u64::from(self.sb.inode_table_blocks);
         let first = (block - table) / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
         want_ahead(v, table + first, table + len);

@@ -4,7 +4,7 @@
 //! module that looks at it, as an enum whose variants carry the numbers; a caller that wants to
 //! know asks [`Corruption::fault`] for that enum.
 
-use crate::InodeNumber;
+use crate::{GroupNumber, InodeNumber};
 use std::fmt;
 use std::sync::Arc;
 
@@ -66,12 +66,12 @@ pub enum Structure {
     /// A group's descriptor.
     Descriptor {
         /// The group.
-        group: u32,
+        group: GroupNumber,
     },
     /// A group's bitmap of blocks.
     BlockBitmap {
         /// The group.
-        group: u32,
+        group: GroupNumber,
     },
     /// An inode.
     Inode(InodeNumber),

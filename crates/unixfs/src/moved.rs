@@ -65,7 +65,7 @@ impl<F: Format> UnixFs<F> {
             }
             // No append fails for a bitmap that it has no need of.
             let group = self.format.group_of_block(*from);
-            let is_there = group < self.format.groups_count();
+            let is_there = group.0 < self.format.groups_count();
             if !is_there || v.peek(self.format.block_bitmap(group)).is_none() {
                 return Ok(stay);
             }

@@ -15,6 +15,7 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE, not_ext2};
 use backstitch_ext::journal::superblock_names_journal;
+use backstitch_layout::GroupNumber;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
 use zerocopy::FromBytes;
@@ -177,7 +178,7 @@ pub(crate) fn read_groups<S: Source + ?Sized>(
         let run = step.min(length - at);
         let bytes = source.bytes(offset + at as u64, run, &mut scratch)?;
         for chunk in bytes.chunks_exact(sb.desc_size as usize) {
-            let group = groups.len() as u32;
+            let group = GroupNumber::at(groups.len());
             let Ok((raw, _)) = RawGroupDescriptor::ref_from_prefix(chunk) else {
                 continue;
             };
@@ -230,7 +231,8 @@ pub(crate) fn check_backups<S: Source + ?Sized>(
         SUPERBLOCK_SIZE,
         &mut scratch,
     )?);
-    for group in (1..sb.groups)
+    for group in GroupNumber::all(sb.groups)
+        .skip(1)
         .filter(|group| sb.has_super(*group))
         .take(MAX_BACKUPS)
     {

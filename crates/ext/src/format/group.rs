@@ -9,7 +9,7 @@ use super::features::{
 };
 use super::superblock::Superblock;
 use crate::format::fault::DescriptorFault;
-use backstitch_layout::Structure;
+use backstitch_layout::{GroupNumber, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -104,7 +104,7 @@ impl GroupDescriptor {
     /// overlap.
     pub fn parse(
         sb: &Superblock,
-        group: u32,
+        group: GroupNumber,
         bytes: &[u8],
     ) -> Result<GroupDescriptor, FormatError> {
         let structure = Structure::Descriptor { group };
@@ -166,7 +166,7 @@ impl GroupDescriptor {
     }
 
     /// What is wrong about the places that the descriptor names; `None` where they are fine.
-    pub fn misplaced(&self, sb: &Superblock, group: u32) -> Option<DescriptorFault> {
+    pub fn misplaced(&self, sb: &Superblock, group: GroupNumber) -> Option<DescriptorFault> {
         let (first, end) = if sb.features.has_incompat(INCOMPAT_FLEX_BG) {
             // Anywhere but where the superblock is.
             (sb.first_data_block + 1, sb.blocks_count)
@@ -214,8 +214,8 @@ pub fn descriptor_table_block(sb: &Superblock) -> u64 {
 }
 
 /// The block and the offset therein of a group's primary descriptor.
-pub fn descriptor_location(sb: &Superblock, group: u32) -> (u64, usize) {
-    let byte = u64::from(group) * u64::from(sb.desc_size);
+pub fn descriptor_location(sb: &Superblock, group: GroupNumber) -> (u64, usize) {
+    let byte = u64::from(group.0) * u64::from(sb.desc_size);
     let block = descriptor_table_block(sb) + (byte >> sb.block_size_bits);
     (block, (byte % u64::from(sb.block_size)) as usize)
 }
@@ -226,9 +226,9 @@ pub fn descriptor_location(sb: &Superblock, group: u32) -> (u64, usize) {
 ///
 /// [`FormatError::Corrupt`] for the first descriptor that is wrong.
 pub fn parse_table(sb: &Superblock, bytes: &[u8]) -> Result<Vec<GroupDescriptor>, FormatError> {
-    (0..sb.groups)
+    GroupNumber::all(sb.groups)
         .map(|group| {
-            let start = group as usize * sb.desc_size as usize;
+            let start = group.index() * sb.desc_size as usize;
             GroupDescriptor::parse(sb, group, bytes.get(start..).unwrap_or(&[]))
         })
         .collect()

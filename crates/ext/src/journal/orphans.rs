@@ -8,7 +8,7 @@ use crate::fault::OrphanFault;
 use std::collections::BTreeMap;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, InodeNumber, Orphans, Result, Structure, Timestamp};
+use backstitch_layout::{Error, GroupNumber, InodeNumber, Orphans, Result, Structure, Timestamp};
 use core::mem::offset_of;
 
 use super::{descriptor, read_block};
@@ -30,7 +30,7 @@ pub(super) fn next(
     most_blocks: usize,
 ) -> Result<Orphans> {
     let mut groups = Vec::new();
-    for group in 0..sb.groups {
+    for group in GroupNumber::all(sb.groups) {
         groups.push(descriptor(device, sb, group)?);
     }
     let mut edit = Edit {
@@ -118,7 +118,7 @@ impl Edit<'_> {
         }
         let group = self.sb.group_of_inode(number);
         let index = self.sb.index_in_group(number) as usize;
-        let descriptor = self.groups[group as usize];
+        let descriptor = self.groups[group.index()];
         if !bitmap::test(&self.look(descriptor.inode_bitmap)?, index) {
             return Err(corrupt(number, OrphanFault::Free));
         }
@@ -247,7 +247,7 @@ impl Edit<'_> {
         self.check_claim(number, block)?;
         let group = self.sb.group_of_block(block);
         let index = (block - self.sb.group_first_block(group)) as usize;
-        let bits = self.block(self.groups[group as usize].block_bitmap)?;
+        let bits = self.block(self.groups[group.index()].block_bitmap)?;
         if !bitmap::test(bits, index) {
             return Err(corrupt(number, OrphanFault::BlockFree { block }));
         }
@@ -263,7 +263,7 @@ impl Edit<'_> {
         let group = self.sb.group_of_block(block);
         let own =
             self.sb.group_first_block(group) + u64::from(self.sb.super_blocks_in_group(group));
-        let descriptor = &self.groups[group as usize];
+        let descriptor = &self.groups[group.index()];
         let table =
             descriptor.inode_table..descriptor.inode_table + u64::from(self.sb.inode_table_blocks);
         block < own
@@ -273,7 +273,7 @@ impl Edit<'_> {
     }
 
     /// One more or one less of a descriptor's counters.
-    fn count(&mut self, group: u32, counter: usize, up: bool) -> Result<()> {
+    fn count(&mut self, group: GroupNumber, counter: usize, up: bool) -> Result<()> {
         let (block, at) = descriptor_location(self.sb, group);
         let bytes = self.block(block)?;
         let place = at + counter..at + counter + 2;
@@ -311,11 +311,11 @@ impl Edit<'_> {
     fn free_inode(
         &mut self,
         inode: &Inode,
-        group: u32,
+        group: GroupNumber,
         index: usize,
         bytes: &mut [u8],
     ) -> Result<()> {
-        bitmap::clear(self.block(self.groups[group as usize].inode_bitmap)?, index);
+        bitmap::clear(self.block(self.groups[group.index()].inode_bitmap)?, index);
         self.count(group, OFFSET_FREE_INODES_COUNT, true)?;
         if inode.is_directory() {
             self.count(group, OFFSET_USED_DIRS_COUNT, false)?;
@@ -388,7 +388,7 @@ impl Edit<'_> {
     /// The superblock: the list's new head, and what is free.
     fn finish(&mut self, head: u32) -> Result<()> {
         let (mut free_blocks, mut free_inodes) = (0_u64, 0_u64);
-        for group in 0..self.sb.groups {
+        for group in GroupNumber::all(self.sb.groups) {
             let (block, at) = descriptor_location(self.sb, group);
             let bytes = self.look(block)?;
             let counter = |offset: usize| {

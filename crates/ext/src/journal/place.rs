@@ -9,7 +9,7 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_journal::{JournalMap, JournalRun};
 use backstitch_layout::{
-    Error, FileType, InodeNumber, JournalLocation, JournalPlace, Result, Structure,
+    Error, FileType, GroupNumber, InodeNumber, JournalLocation, JournalPlace, Result, Structure,
 };
 use zerocopy::FromBytes;
 
@@ -139,10 +139,12 @@ fn backup_descriptors<'d>(
     device: &'d dyn BlockDevice,
     sb: &'d Superblock,
 ) -> impl Iterator<Item = Result<GroupDescriptor>> + 'd {
-    let backups = (1..sb.groups).filter(|group| sb.has_super(*group));
+    let backups = GroupNumber::all(sb.groups)
+        .skip(1)
+        .filter(|group| sb.has_super(*group));
     backups.take(TRIED_BACKUPS).map(|group| {
         let bytes = read_block(device, sb, sb.group_first_block(group) + 1)?;
-        GroupDescriptor::parse(sb, 0, &bytes).map_err(from_format)
+        GroupDescriptor::parse(sb, GroupNumber(0), &bytes).map_err(from_format)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Where blocks and inodes are, and which are free.
 
-use backstitch_layout::{FreeSpaceReader, Step};
+use backstitch_layout::{FreeSpaceReader, GroupNumber, Step};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -67,33 +67,33 @@ pub trait Space {
     /// How many groups there are.
     fn groups_count(&self) -> u32;
     /// The group of a block.
-    fn group_of_block(&self, block: u64) -> u32;
+    fn group_of_block(&self, block: u64) -> GroupNumber;
     /// The first block of a group.
-    fn group_first_block(&self, group: u32) -> u64;
+    fn group_first_block(&self, group: GroupNumber) -> u64;
     /// The blocks of a group.
-    fn blocks_in_group(&self, group: u32) -> u32;
+    fn blocks_in_group(&self, group: GroupNumber) -> u32;
     /// The blocks of all groups but the last one, a multiple of eight.
     fn blocks_per_group(&self) -> u32;
     /// The group of an inode.
-    fn group_of_inode(&self, inode: u32) -> u32;
+    fn group_of_inode(&self, inode: u32) -> GroupNumber;
     /// The first inode of a group.
-    fn group_first_inode(&self, group: u32) -> u32;
+    fn group_first_inode(&self, group: GroupNumber) -> u32;
     /// The inodes of a group.
     fn inodes_per_group(&self) -> u32;
     /// The free inodes of a group.
-    fn free_inodes_in(&self, group: u32) -> u32;
+    fn free_inodes_in(&self, group: GroupNumber) -> u32;
     /// The block with the bits of a group's blocks, bit 0 the first one; a set bit is a used block.
-    fn block_bitmap(&self, group: u32) -> u64;
+    fn block_bitmap(&self, group: GroupNumber) -> u64;
     /// The same of its inodes.
-    fn inode_bitmap(&self, group: u32) -> u64;
+    fn inode_bitmap(&self, group: GroupNumber) -> u64;
     /// How many inodes a block of the inode table holds.
     fn inodes_per_block(&self) -> u32;
     /// The blocks that are the format's own: first and length of each run.
     fn own_runs(&self, visit: &mut dyn FnMut(u64, u64));
     /// A group has so many directories.
-    fn set_directories(&mut self, group: u32, directories: u32);
+    fn set_directories(&mut self, group: GroupNumber, directories: u32);
     /// An inode of the group that is marked as used already becomes a directory.
-    fn note_directory(&mut self, group: u32);
+    fn note_directory(&mut self, group: GroupNumber);
 
     /// Whether all blocks of the run may be a file's: what a pointer may name.
     fn is_data_run(&self, run: Run) -> bool;
@@ -142,7 +142,7 @@ pub trait Space {
     fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()>;
     /// Blocks of a group will be freed: calls `v.expect` for each block that this will change, so
     /// that a running transaction keeps a place for it (without transactions that does nothing).
-    fn expect_freeing(&self, v: &mut Volume<'_>, group: u32);
+    fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber);
 
     /// Picks a free inode for a name in a directory; `None` where there is none.
     ///
@@ -162,11 +162,11 @@ pub trait Space {
     fn free_inode_in(
         &mut self,
         v: &mut Volume<'_>,
-        group: u32,
+        group: GroupNumber,
         directory: bool,
     ) -> Step<Option<u32>>;
     /// The group into which a file of this name goes, of a directory in group `home`.
-    fn group_for_file(&self, home: u32, name: &[u8]) -> u32;
+    fn group_for_file(&self, home: GroupNumber, name: &[u8]) -> GroupNumber;
     /// Marks a free inode as used; its bitmap is in memory.
     fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId;
     /// Marks a used inode as free; its bitmap is in memory.

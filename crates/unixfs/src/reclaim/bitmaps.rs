@@ -1,6 +1,6 @@
 //! The bitmaps: what is marked as used but is not.
 
-use backstitch_layout::{Error, ReclaimStep, Step, Stop, Structure};
+use backstitch_layout::{Error, GroupNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
 use crate::bitmap;
@@ -52,14 +52,14 @@ impl<F: Format> UnixFs<F> {
         r.phase = if to < r.attribute_list.len() {
             Phase::Attributes(to)
         } else {
-            Phase::Verify(0)
+            Phase::Verify(GroupNumber(0))
         };
         Ok(ReclaimStep::More)
     }
 
-    fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: u32) -> Step<()> {
-        let to = self.format.groups_count().min(group + GROUPS_AHEAD);
-        for g in group..to {
+    fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: GroupNumber) -> Step<()> {
+        let to = self.format.groups_count().min(group.0 + GROUPS_AHEAD);
+        for g in (group.0..to).map(GroupNumber) {
             v.want(self.format.block_bitmap(g));
             v.want(self.format.inode_bitmap(g));
         }
@@ -69,9 +69,9 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// What is known of a group's blocks.
-    fn used_part<'r>(&self, r: &'r Reclaim, group: u32) -> Part<'r> {
+    fn used_part<'r>(&self, r: &'r Reclaim, group: GroupNumber) -> Part<'r> {
         let bytes = self.format.blocks_per_group() as usize / 8;
-        let range = group as usize * bytes..(group as usize + 1) * bytes;
+        let range = group.index() * bytes..(group.index() + 1) * bytes;
         Part {
             used: &r.used[range.clone()],
             touched: &r.touched[range],
@@ -84,16 +84,16 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        group: u32,
+        group: GroupNumber,
     ) -> Step<ReclaimStep> {
-        if group >= self.format.groups_count() {
+        if group.0 >= self.format.groups_count() {
             // Blocks of what others are freeing are not marked, nor touched as long as nobody has
             // begun.
             let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
             if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {
                 return Ok(ReclaimStep::WaitForFrees);
             }
-            r.phase = Phase::Free(0);
+            r.phase = Phase::Free(GroupNumber(0));
             return Ok(ReclaimStep::More);
         }
         self.want_bitmaps(v, group)?;
@@ -113,7 +113,7 @@ impl<F: Format> UnixFs<F> {
             let block = first + bit as u64;
             return Err(Error::corrupt(bitmap, Fault::BlockInUseButFree { block }).into());
         }
-        r.phase = Phase::Verify(group + 1);
+        r.phase = Phase::Verify(group.next());
         Ok(ReclaimStep::More)
     }
 
@@ -122,9 +122,9 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        group: u32,
+        group: GroupNumber,
     ) -> Step<ReclaimStep> {
-        if group >= self.format.groups_count() {
+        if group.0 >= self.format.groups_count() {
             let first = self.format.first_data_block();
             self.format.retain_shared(&|block| {
                 let bit = (block - first) as usize;
@@ -174,7 +174,7 @@ impl<F: Format> UnixFs<F> {
             }
         }
         self.format.set_directories(group, directories);
-        r.phase = Phase::Free(group + 1);
+        r.phase = Phase::Free(group.next());
         Ok(ReclaimStep::More)
     }
 }

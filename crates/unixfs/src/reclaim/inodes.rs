@@ -1,7 +1,7 @@
 //! The inodes: which are in use, which have no name, and how many the others count.
 
 use backstitch_layout::{
-    Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure, Timestamp,
+    Changed, Error, GroupNumber, InodeNumber, ReclaimStep, Step, Stop, Structure, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
 
@@ -30,10 +30,10 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        group: u32,
+        group: GroupNumber,
         from: u64,
     ) -> Step<ReclaimStep> {
-        if group >= self.format.groups_count() {
+        if group.0 >= self.format.groups_count() {
             r.end_of_scan();
             return Ok(ReclaimStep::More);
         }
@@ -68,7 +68,7 @@ impl<F: Format> UnixFs<F> {
         }
         r.phase = match is_over {
             true => Phase::Scan {
-                group: group + 1,
+                group: group.next(),
                 block: 0,
             },
             false => Phase::Scan {

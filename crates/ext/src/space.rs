@@ -6,6 +6,7 @@
 
 use backstitch_layout::{Error, FreeSpaceReader, GroupNumber, Step, Structure};
 use backstitch_ordering::{PatchId, Volume};
+use backstitch_unixfs::bitmap::Bits;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
 use backstitch_unixfs::{Fault, PatchIds, Run, bitmap};
 use smallvec::SmallVec;
@@ -87,12 +88,12 @@ impl Space for ExtFormat {
         self.groups.list[group.index()].free_inodes
     }
 
-    fn block_bitmap(&self, group: GroupNumber) -> u64 {
-        self.groups.list[group.index()].block_bitmap
+    fn block_bits(&self, group: GroupNumber) -> Bits {
+        Bits::alone(self.groups.list[group.index()].block_bitmap)
     }
 
-    fn inode_bitmap(&self, group: GroupNumber) -> u64 {
-        self.groups.list[group.index()].inode_bitmap
+    fn inode_bits(&self, group: GroupNumber) -> Bits {
+        Bits::alone(self.groups.list[group.index()].inode_bitmap)
     }
 
     fn inodes_per_block(&self) -> u32 {

@@ -13,8 +13,8 @@ use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::deferred::{BUSY_PART, BUSY_PER_CALL, DeadInode, Gathering, Item};
-use crate::state::runs::Run;
 use crate::steps;
+use backstitch_blocks::runs::Run;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;

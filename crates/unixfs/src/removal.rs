@@ -3,8 +3,6 @@
 use backstitch_layout::{Error, Step, Structure, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::directory::Found;
-use crate::directory::{NAME_MAX_BYTES, OFFSET_INODE};
 use crate::fault::Fault;
 use crate::format::DIRECT_POINTERS;
 use crate::format::{Format, Inode, InodeEditor};
@@ -12,6 +10,8 @@ use crate::kinds;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
+use backstitch_blocks::directory::Found;
+use backstitch_blocks::directory::{NAME_MAX_BYTES, OFFSET_INODE};
 
 impl<F: Format> UnixFs<F> {
     /// Takes a name away: a file's, or an empty directory's.

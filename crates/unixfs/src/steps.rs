@@ -11,7 +11,7 @@ use backstitch_ordering::Volume;
 
 use crate::format::Format;
 use crate::state::UnixFs;
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors
 /// of groups, an attribute block.

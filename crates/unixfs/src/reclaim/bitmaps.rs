@@ -3,14 +3,14 @@
 use backstitch_layout::{Error, GroupNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
-use crate::bitmap;
 use crate::fault::Fault;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
 use crate::state::reclaim::DIRECTORY;
 use crate::state::reclaim::{Phase, Reclaim, kind};
-use crate::state::runs::{Run, push_run};
+use backstitch_blocks::bitmap;
+use backstitch_blocks::runs::{Run, push_run};
 
 /// How many attribute blocks one step looks at.
 const ATTRIBUTE_BLOCKS_PER_STEP: usize = 64;
@@ -60,11 +60,11 @@ impl<F: Format> UnixFs<F> {
     fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: GroupNumber) -> Step<()> {
         let to = self.format.groups_count().min(group.0 + GROUPS_AHEAD);
         for g in (group.0..to).map(GroupNumber) {
-            v.want(self.format.block_bitmap(g));
-            v.want(self.format.inode_bitmap(g));
+            v.want(self.format.block_bits(g).block);
+            v.want(self.format.inode_bits(g).block);
         }
-        v.read(self.format.block_bitmap(group))?;
-        v.read(self.format.inode_bitmap(group))?;
+        v.read(self.format.block_bits(group).block)?;
+        v.read(self.format.inode_bits(group).block)?;
         Ok(())
     }
 
@@ -103,10 +103,12 @@ impl<F: Format> UnixFs<F> {
             blocks,
         } = self.used_part(r, group);
         let first = self.format.group_first_block(group);
-        let marked = v.read(self.format.block_bitmap(group))?;
-        let lost = (used.iter().zip(touched).zip(marked)).any(|((u, t), m)| u & !t & !m != 0);
+        let bits = self.format.block_bits(group);
+        let marked = bits.marks(v.read(bits.block)?);
+        let lost =
+            (used.iter().zip(touched).zip(marked.used_bytes())).any(|((u, t), m)| u & !t & !m != 0);
         let is_lost = |bit: &usize| {
-            bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !bitmap::test(marked, *bit)
+            bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !marked.is_used(*bit)
         };
         if lost && let Some(bit) = (0..blocks).find(is_lost) {
             let bitmap = Structure::BlockBitmap { group };
@@ -140,17 +142,19 @@ impl<F: Format> UnixFs<F> {
             blocks,
         } = self.used_part(r, group);
         let first = self.format.group_first_block(group);
-        let marked = v.read(self.format.block_bitmap(group))?;
+        let bits = self.format.block_bits(group);
+        let marked = bits.marks(v.read(bits.block)?);
         let mut runs: Vec<Run> = Vec::new();
         for bit in 0..blocks {
-            let is_leaked = bitmap::test(marked, bit)
-                && !bitmap::test(used, bit)
-                && !bitmap::test(touched, bit);
+            let is_leaked =
+                marked.is_used(bit) && !bitmap::test(used, bit) && !bitmap::test(touched, bit);
             if is_leaked {
                 push_run(&mut runs, first + bit as u64, 1);
             }
         }
-        let bits = v.read_shared(self.format.inode_bitmap(group))?;
+        let bits = self.format.inode_bits(group);
+        let bytes = v.read_shared(bits.block)?;
+        let inodes = bits.marks(&bytes);
         self.free_runs(v, &runs);
         r.freed_blocks += runs.iter().map(|run| run.len).sum::<u64>();
         let mut directories = 0;
@@ -164,7 +168,7 @@ impl<F: Format> UnixFs<F> {
             if number >= self.format.first_inode()
                 && self.format.is_valid_inode(number)
                 && code == kind::FREE
-                && bitmap::test(&bits, index as usize)
+                && inodes.is_used(index as usize)
             {
                 self.clear_inode_bit(v, number, false);
                 self.forget_state(number);

@@ -5,7 +5,6 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::bitmap;
 use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::rules::{Rule, wait_for_all};
@@ -38,12 +37,14 @@ impl<F: Format> UnixFs<F> {
             return Ok(ReclaimStep::More);
         }
         let per_block = u64::from(self.format.inodes_per_block());
-        let bits = v.read_shared(self.format.inode_bitmap(group))?;
+        let bits = self.format.inode_bits(group);
+        let bytes = v.read_shared(bits.block)?;
+        let marks = bits.marks(&bytes);
         let per_group = self.format.inodes_per_group() as usize;
         let (mut blocks, mut missing) = (Vec::new(), false);
         let mut at = (from * per_block) as usize;
         while blocks.len() < TABLE_BLOCKS_PER_STEP
-            && let Some(found) = bitmap::find_set(&bits, at, per_group)
+            && let Some(found) = marks.first_used(at, per_group)
         {
             let block = found as u64 / per_block;
             let first = (block * per_block) as usize;
@@ -61,7 +62,7 @@ impl<F: Format> UnixFs<F> {
                 let number = self.format.group_first_inode(group) + index as u32;
                 // What was made or lost its last name since the crash is known already.
                 if r.kind(number) == kind::FREE {
-                    let found = self.kind_of(v, number, bitmap::test(&bits, index))?;
+                    let found = self.kind_of(v, number, marks.is_used(index))?;
                     r.set_kind(number, found);
                 }
             }

@@ -9,7 +9,7 @@ use crate::map::{ChangeableMap, Owner};
 use crate::rules::{Rule, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::reclaim::{Part, Phase, Reclaim, kind};
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// How many inodes one step looks at at most.
 const INODES_PER_STEP: usize = 256;

@@ -6,8 +6,6 @@ use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, St
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
-use crate::directory::Found;
-use crate::directory::{EntryLayout, OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::fault::Fault;
 use crate::format::{Format, Inode};
 use crate::index::corrupt_directory;
@@ -16,6 +14,8 @@ use crate::replaced::{Place, name_to_keep};
 use crate::rules::{Rule, holds, note_by, wait_for};
 use crate::state::UnixFs;
 use crate::state::reclaim::{DIRECTORY, Phase, Reclaim, code_of, kind};
+use backstitch_blocks::directory::Found;
+use backstitch_blocks::directory::{EntryLayout, OFFSET_INODE, TYPE_UNKNOWN, entries};
 
 /// How many blocks of a directory one step looks at.
 const BLOCKS_PER_STEP: u64 = 32;

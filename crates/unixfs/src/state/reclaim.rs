@@ -4,11 +4,11 @@ use backstitch_layout::{Error, FileType, GroupNumber, Step, Structure};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::runs::Run;
-use crate::bitmap;
 use crate::fault::Fault;
 use crate::format::{Format, Inode};
 use crate::rules::{Rule, holds};
+use backstitch_blocks::bitmap;
+use backstitch_blocks::runs::Run;
 
 /// What an inode is, beside [`code_of`] its type.
 pub(crate) mod kind {

@@ -37,6 +37,9 @@ pub struct Head {
 pub trait EntryLayout: Copy + std::fmt::Debug + 'static {
     /// The offset of the type code within an entry (1 byte).
     const OFFSET_FILE_TYPE: usize;
+    /// No entry crosses a multiple of this many bytes of a block: 512 in UFS. In ext the block is the
+    /// only border, and an entry that is written keeps the device's unit for itself.
+    const UNIT_BYTES: usize = usize::MAX;
 
     /// The fixed part that these bytes are.
     fn head(bytes: [u8; HEADER_SIZE]) -> Head;
@@ -127,6 +130,9 @@ pub enum EntryFault {
     /// Longer than what is left of the block.
     #[error("its length {0} leads past the block's end")]
     TooLong(usize),
+    /// It goes on in the next unit of the block.
+    #[error("its length {0} leads past the unit's end")]
+    CrossesUnit(usize),
     /// The name does not fit.
     #[error("its name of {name_len} bytes does not fit into its length {rec_len}")]
     NameTooLong {
@@ -175,7 +181,8 @@ impl<'a, L: EntryLayout> Entries<'a, L> {
             let is_sound = rec_len.is_multiple_of(4)
                 && rec_len <= rest.len()
                 && rec_len >= required_len(name_len.max(1))
-                && inode <= self.inodes_count;
+                && inode <= self.inodes_count
+                && !crosses_unit::<L>(self.offset, rec_len);
             if !is_sound || !unwanted(inode, rec_len, &behind[..name_len]) {
                 return;
             }
@@ -240,6 +247,9 @@ pub fn entry_at<L: EntryLayout>(
     if rec_len > rest.len() {
         return Err(EntryFault::TooLong(rec_len));
     }
+    if crosses_unit::<L>(offset, rec_len) {
+        return Err(EntryFault::CrossesUnit(rec_len));
+    }
     if required_len(name_len) > rec_len {
         return Err(EntryFault::NameTooLong { name_len, rec_len });
     }
@@ -255,6 +265,12 @@ pub fn entry_at<L: EntryLayout>(
         name,
         rec_len,
     })
+}
+
+/// Whether an entry of this length, at least one byte, ends in another unit than it begins in.
+fn crosses_unit<L: EntryLayout>(offset: usize, rec_len: usize) -> bool {
+    // The first condition is known when this is compiled: no instruction is left for ext.
+    L::UNIT_BYTES != usize::MAX && offset / L::UNIT_BYTES != (offset + rec_len - 1) / L::UNIT_BYTES
 }
 
 /// The live entry with this name. Damaged entries end the search.
@@ -312,14 +328,64 @@ pub fn new_directory_block<L: EntryLayout>(
         block_size - first,
     ));
     block.resize(block_size, 0);
+    cut_at_units::<L>(&mut block, first, L::UNIT_BYTES);
     block
 }
 
-/// A directory block without names: one unused entry.
+/// A directory block without names: one unused entry, or one for each unit of the layout.
 pub fn empty_block<L: EntryLayout>(block_size: usize) -> Vec<u8> {
     let mut block = encode_entry::<L>(0, TYPE_UNKNOWN, b"", block_size).into_vec();
     block.resize(block_size, 0);
+    cut_at_units::<L>(&mut block, 0, L::UNIT_BYTES);
     block
+}
+
+/// Ends the entry at `offset`, the last one of a block, with its unit, and gives each unit behind it
+/// an unused entry.
+pub(crate) fn cut_at_units<L: EntryLayout>(block: &mut [u8], offset: usize, unit: usize) {
+    let border = (offset / unit).saturating_add(1).saturating_mul(unit);
+    if border >= block.len() {
+        return;
+    }
+    let at = offset + OFFSET_REC_LEN;
+    block[at..at + 2].copy_from_slice(&L::encode_rec_len(border - offset));
+    for start in (border..block.len()).step_by(unit) {
+        let len = unit.min(block.len() - start);
+        block[start..start + HEADER_SIZE].copy_from_slice(&unused_head::<L>(len));
+    }
+}
+
+/// The head of an unused entry of this length.
+pub fn unused_head<L: EntryLayout>(len: usize) -> [u8; HEADER_SIZE] {
+    let mut head = [0; HEADER_SIZE];
+    head[OFFSET_REC_LEN..OFFSET_REC_LEN + 2].copy_from_slice(&L::encode_rec_len(len));
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::Little;
+    use super::*;
+
+    #[test]
+    fn an_entry_that_crosses_a_unit_is_wrong_where_none_may() {
+        let mut block = vec![0; 1024];
+        let mut put = |at: usize, inode, name: &[u8], rec_len| {
+            let bytes = encode_entry::<Little>(inode, TYPE_UNKNOWN, name, rec_len);
+            block[at..at + bytes.len()].copy_from_slice(&bytes);
+        };
+        put(0, 12, b"a", 500);
+        put(500, 13, b"b", 524);
+        assert!(entries::<Little>(&block, u32::MAX).all(|entry| entry.is_ok()));
+        let found: Vec<_> = entries::<Little<512>>(&block, u32::MAX).collect();
+        assert_eq!(found[0].map(|entry| entry.inode), Ok(12));
+        let fault = EntryFault::CrossesUnit(524);
+        assert_eq!(found[1], Err(DirectoryError { offset: 500, fault }));
+        assert_eq!(found.len(), 2);
+        // The search for a name passes over entries without looking at all of each.
+        let searched = entries::<Little<512>>(&block, u32::MAX).find_name(b"c");
+        assert_eq!(searched, Err(DirectoryError { offset: 500, fault }));
+    }
 }
 
 /// Entries for tests.
@@ -329,9 +395,10 @@ pub(crate) mod testing {
 
     /// Little-endian, with a type behind the name's length.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Little;
+    pub(crate) struct Little<const UNIT: usize = { usize::MAX }>;
 
-    impl EntryLayout for Little {
+    impl<const UNIT: usize> EntryLayout for Little<UNIT> {
+        const UNIT_BYTES: usize = UNIT;
         const OFFSET_FILE_TYPE: usize = 7;
 
         fn head(bytes: [u8; HEADER_SIZE]) -> Head {

@@ -34,7 +34,7 @@ pub enum Mapped {
 }
 
 /// Adds blocks to a list of runs, joining what is adjacent.
-pub(crate) fn push_run(runs: &mut Vec<Run>, start: u64, len: u64) {
+pub fn push_run(runs: &mut Vec<Run>, start: u64, len: u64) {
     match runs.last_mut() {
         Some(last) if last.end() == start => last.len += len,
         _ => runs.push(Run { start, len }),

@@ -20,8 +20,8 @@ use std::marker::PhantomData;
 use smallvec::SmallVec;
 
 use crate::directory::{
-    DirectoryError, EntryLayout, HEADER_SIZE, OFFSET_INODE, OFFSET_REC_LEN, encode_entry, entries,
-    required_len,
+    DirectoryError, EntryLayout, HEADER_SIZE, OFFSET_INODE, OFFSET_REC_LEN, cut_at_units,
+    encode_entry, entries, required_len,
 };
 
 /// Where a new entry goes.
@@ -61,13 +61,13 @@ impl Gap {
     /// Whether the entry that gives up its tail has its head, or a part of it, in another unit. The
     /// tail must become an unused entry first, step by step: its head, then the shorter length of
     /// the entry before, then the name.
-    pub(crate) fn is_apart(&self, unit: usize) -> bool {
+    pub fn is_apart(&self, unit: usize) -> bool {
         self.shortened
             .is_some_and(|at| at / unit != self.offset / unit)
     }
 
     /// The same space once its head is written as that of an unused entry.
-    pub(crate) fn as_unused(self) -> Gap {
+    pub fn as_unused(self) -> Gap {
         Gap {
             shortened: None,
             ..self
@@ -162,7 +162,7 @@ pub fn find_gap<L: EntryLayout>(
 }
 
 /// The longest entry that a block has a place for.
-pub(crate) fn largest_gap<L: EntryLayout>(bytes: &[u8], unit: usize) -> usize {
+pub fn largest_gap<L: EntryLayout>(bytes: &[u8], unit: usize) -> usize {
     gaps::<L>(bytes, unit)
         .map_while(Result::ok)
         .flat_map(|gap| gap.places(unit))
@@ -171,28 +171,12 @@ pub(crate) fn largest_gap<L: EntryLayout>(bytes: &[u8], unit: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// The head of an unused entry of this length.
-pub(crate) fn unused_head<L: EntryLayout>(len: usize) -> [u8; HEADER_SIZE] {
-    let mut head = [0; HEADER_SIZE];
-    head[OFFSET_REC_LEN..OFFSET_REC_LEN + 2].copy_from_slice(&L::encode_rec_len(len));
-    head
-}
-
 /// Cuts what the last entry of a new block holds beyond its unit into an unused entry for each
 /// unit.
-pub(crate) fn cut_into_units<L: EntryLayout>(block: &mut [u8], unit: usize) {
+pub fn cut_into_units<L: EntryLayout>(block: &mut [u8], unit: usize) {
     let last = entries::<L>(block, u32::MAX).map_while(Result::ok).last();
-    let Some((offset, end)) = last.map(|e| (e.offset, e.offset + e.rec_len)) else {
-        return;
-    };
-    let border = (offset / unit + 1) * unit;
-    if border >= end {
-        return;
-    }
-    let at = offset + OFFSET_REC_LEN;
-    block[at..at + 2].copy_from_slice(&L::encode_rec_len(border - offset));
-    for start in (border..end).step_by(unit) {
-        block[start..start + HEADER_SIZE].copy_from_slice(&unused_head::<L>(unit.min(end - start)));
+    if let Some(offset) = last.map(|entry| entry.offset) {
+        cut_at_units::<L>(block, offset, unit);
     }
 }
 
@@ -200,7 +184,7 @@ pub(crate) fn cut_into_units<L: EntryLayout>(block: &mut [u8], unit: usize) {
 type EntryBytes = SmallVec<[u8; 64]>;
 
 /// The bytes that a new entry changes, and where they start.
-pub(crate) fn entry_bytes<L: EntryLayout>(
+pub fn entry_bytes<L: EntryLayout>(
     block: &[u8],
     gap: &Gap,
     inode: u32,
@@ -279,7 +263,7 @@ impl<L: EntryLayout> BlockEdit<L> {
 mod tests {
     use super::*;
     use crate::directory::testing::Little;
-    use crate::directory::{empty_block, find, new_directory_block};
+    use crate::directory::{empty_block, find, new_directory_block, unused_head};
 
     type Edit = BlockEdit<Little>;
 
@@ -347,6 +331,44 @@ mod tests {
         assert!(entries::<Little>(&edit.bytes, u32::MAX).all(|e| e.is_ok()));
     }
 
+    /// Under a layout of whose entries none crosses a unit, whatever is added and removed, and in
+    /// whatever order: every state of the block is one that the layout takes.
+    #[test]
+    fn no_entry_crosses_the_unit_of_its_layout() {
+        const UNIT: usize = 512;
+        type Chunked = Little<UNIT>;
+        let mut block = new_directory_block::<Chunked>(4096, 12, 2, 2);
+        cut_into_units::<Chunked>(&mut block, UNIT);
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut edit = BlockEdit::<Chunked>::new(&block, UNIT);
+        let mut there = Vec::new();
+        let mut refused = 0;
+        for inode in 100..2100 {
+            if random.u8(..3) == 0 && !there.is_empty() {
+                let (at, _) = there.swap_remove(random.usize(..there.len()));
+                edit.clear_entry(at);
+            } else {
+                let name = vec![b'n'; random.usize(1..=255)];
+                match edit.add_entry(inode, 1, &name) {
+                    Some(at) => there.push((at, inode)),
+                    None => refused += 1,
+                }
+            }
+            let all: Vec<_> = entries::<Chunked>(&edit.bytes, u32::MAX)
+                .map(|entry| entry.unwrap())
+                .filter(|entry| entry.inode >= 100)
+                .map(|entry| (entry.offset, entry.inode))
+                .collect();
+            let mut expected = there.clone();
+            expected.sort_unstable();
+            assert_eq!(all, expected);
+        }
+        assert!(
+            refused > 0 && !there.is_empty(),
+            "the block was full at times"
+        );
+    }
+
     /// A block of somebody who knows no units: the name goes behind the border, and the entry
     /// before keeps what is in front of it.
     #[test]
@@ -374,7 +396,7 @@ mod tests {
         );
         // Heads in another unit are never swallowed.
         let mut head = edit.bytes.clone();
-        head[252..254].copy_from_slice(&Little::encode_rec_len(264));
+        head[252..254].copy_from_slice(&<Little>::encode_rec_len(264));
         head[512..520].copy_from_slice(&unused_head::<Little>(512));
         let apart = gaps::<Little>(&head, UNIT)
             .map(|g| g.unwrap().end)

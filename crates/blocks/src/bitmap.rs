@@ -1,4 +1,82 @@
-//! Bitmaps: bit *n* is bit `n % 8` of byte `n / 8`; a set bit means *in use*.
+//! Bitmaps: bit *n* is bit `n % 8` of byte `n / 8`.
+//!
+//! The functions on bytes take a set bit for *in use*. [`Bits`] says where in its block a group's
+//! bitmap begins and whether a set bit means that or the opposite; [`Marks`] reads either.
+
+/// Where the bits of a group are, and what a set one means. ext has a block for the bits alone, and
+/// a set bit is a used block. UFS has inode bits (set: used) and fragment bits (set: free) in the
+/// block of the cylinder group, each at an offset of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// The block.
+    pub block: u64,
+    /// The byte of the block that bit 0 is in.
+    pub first_byte: usize,
+    /// Whether a set bit means *free*.
+    pub set_is_free: bool,
+}
+
+impl Bits {
+    /// Bits that have a block to themselves; a set one means *in use*.
+    pub const fn alone(block: u64) -> Bits {
+        Bits {
+            block,
+            first_byte: 0,
+            set_is_free: false,
+        }
+    }
+
+    /// The bits, in their block's bytes.
+    #[inline]
+    pub fn marks<'b>(&self, block: &'b [u8]) -> Marks<'b> {
+        Marks {
+            bytes: block.get(self.first_byte..).unwrap_or(&[]),
+            free: match self.set_is_free {
+                true => 0xff,
+                false => 0,
+            },
+        }
+    }
+}
+
+/// What the bits of a group say. Bits beyond the end say *in use*: there is nothing to allocate.
+#[derive(Clone, Copy, Debug)]
+pub struct Marks<'b> {
+    bytes: &'b [u8],
+    /// A byte of which all bits say *free*.
+    free: u8,
+}
+
+impl Marks<'_> {
+    /// Whether a bit says *in use*.
+    #[inline]
+    pub fn is_used(self, bit: usize) -> bool {
+        let byte = self.bytes.get(bit / 8);
+        byte.is_none_or(|byte| (byte ^ self.free) & (1 << (bit % 8)) != 0)
+    }
+
+    /// The first bit in `from..to` that says *in use*.
+    #[inline]
+    pub fn first_used(self, from: usize, to: usize) -> Option<usize> {
+        find(self.bytes, from, to, !self.word())
+    }
+
+    /// The first bit in `from..to` that says *free*.
+    #[inline]
+    pub fn first_free(self, from: usize, to: usize) -> Option<usize> {
+        find(self.bytes, from, to, self.word())
+    }
+
+    /// Eight bits at a time, each set where it says *in use*.
+    #[inline]
+    pub fn used_bytes(self) -> impl Iterator<Item = u8> {
+        self.bytes.iter().map(move |byte| byte ^ self.free)
+    }
+
+    fn word(self) -> u64 {
+        u64::from_ne_bytes([self.free; 8])
+    }
+}
 
 /// Whether bit `bit` is set. A bit beyond the slice counts as set (nothing to allocate there).
 pub fn test(bytes: &[u8], bit: usize) -> bool {
@@ -95,6 +173,32 @@ fn word_at(bytes: &[u8], index: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bits_at_an_offset_say_the_same_with_either_meaning() {
+        // A cylinder group's block: a header, then bits of which a set one is free.
+        let mut block = vec![0xa5; 11];
+        let mut used = vec![0; 21];
+        for bit in [0, 5, 64, 100, 101, 167] {
+            set(&mut used, bit);
+        }
+        block.extend(used.iter().map(|byte| !byte));
+        let ufs = Bits {
+            block: 7,
+            first_byte: 11,
+            set_is_free: true,
+        };
+        let (ext, ufs) = (Bits::alone(7).marks(&used), ufs.marks(&block));
+        for marks in [ext, ufs] {
+            assert!(marks.is_used(0) && !marks.is_used(1) && marks.is_used(101));
+            assert!(marks.is_used(168), "nothing can be given behind the end");
+            assert_eq!(marks.first_used(6, 168), Some(64));
+            assert_eq!(marks.first_used(102, 167), None);
+            assert_eq!(marks.first_free(0, 168), Some(1));
+            assert_eq!(marks.first_free(100, 168), Some(102));
+            assert!(marks.used_bytes().eq(used.iter().copied()));
+        }
+    }
 
     #[test]
     fn finds_and_counts_across_words() {

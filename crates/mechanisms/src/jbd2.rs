@@ -41,6 +41,10 @@ const NOT_EMPTY: &str = "its journal is not empty, though the superblock says so
 pub struct Jbd2;
 
 impl LogKind for Jbd2 {
+    fn name(&self) -> &'static str {
+        "jbd2"
+    }
+
     fn features(&self) -> &'static [&'static str] {
         &["has_journal"]
     }

@@ -9,11 +9,6 @@ table="$(mktemp)"
 whole="$(mktemp)"
 trap 'rm -f "$table" "$whole"' EXIT
 
-# The rules of the mechanisms that order writes without a log: nothing else comes by them.
-theirs=request-after-predecessors,requests-are-issued,circle-is-broken,written-without-rollback
-theirs=$theirs,batch-after-gate,batch-behind-predecessors,hit-only-behind-predecessors
-theirs=$theirs,nobody-joins-a-begun-batch,sensor-waits-for-all,batches-are-not-superseded
-
 # Where rules survive the exit code is 1.
 ablate() {
     "$backstitch" crash ablate --markdown --form whole "$@" || [ "$?" = 1 ]
@@ -22,7 +17,7 @@ ablate() {
 {
     ablate --ordering "${1:-soft,sync,journal=ordered,journal=writeback,journal=full}"
     printf '\nThe rules of the mechanisms that order writes without a log:\n\n'
-    ablate --ordering scheduler,interbuffer,amom=immediate,amom=delayed:100 --site "$theirs"
+    ablate --ordering scheduler,interbuffer,amom=immediate,amom=delayed:100 --own
 } >"$table"
 awk -v table="$table" '
     /<!-- end of rules -->/ { inside = 0 }

@@ -1,9 +1,11 @@
 //! The commands and what they share.
 
 use crate::commands::{
-    bench, cat, chmod, chown, completions, cp, crash, depend, df, du, find, fsck, info, journal,
-    later, ln, ls, man, mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, touch,
-    tune, umount, undo, wafs, xattr,
+    bench, completions, crash, depend, fsck, info, journal, later, man, mkfs, mount, order,
+    snapshot, stats, sync, tune, umount, undo, wafs,
+};
+use backstitch_files::commands::{
+    cat, chmod, chown, cp, df, du, find, ln, ls, mkdir, mv, rm, stat, touch, xattr,
 };
 use clap::{Parser, Subcommand};
 

@@ -1,6 +1,6 @@
 //! How much of this machine's memory changes may take that wait to be written.
 
-use crate::error::{Error, Result};
+use backstitch_files::error::{Error, Result};
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 

@@ -19,7 +19,7 @@ pub(crate) fn start(serves: bool) {
     let filter = match asked.as_str() {
         "" => Targets::new().with_default(default),
         text => text.parse().unwrap_or_else(|error| {
-            crate::error::warn_line(&format!("log: {VARIABLE}: {error}"));
+            backstitch_files::error::warn_line(&format!("log: {VARIABLE}: {error}"));
             Targets::new().with_default(LevelFilter::ERROR)
         }),
     };

@@ -1,35 +1,23 @@
 //! The `backstitch` command: file systems in images, mounted or not.
 //!
-//! This crate parses the command line, opens images, and prints. It depends on everything below;
-//! nothing depends on it. Each command has a module in [`commands`]; what several need is here:
-//! errors as one line ([`error`]), sizes ([`size`]), what an image's name means ([`named`]), images
-//! opened in process ([`image`]), what is not ours ([`foreign`]), walks through them ([`walk`]),
-//! trees on either side of a copy ([`tree`]), tables and times ([`show`]), permissions and moments
-//! as they are written ([`mode`], [`time`]).
+//! This crate parses the command line and holds the commands that work on an image as a whole
+//! (`mkfs`, `fsck`, `tune`, `journal`), on mounts (`mount`, `stats`, `snapshot`, `sync`), and the
+//! experiments (`crash`, `bench`), a module each in [`commands`]. The commands on the files of an
+//! image, and what every command shares (errors, names, opened images, printing), are in the crate
+//! `files`. It depends on everything below; nothing depends on it. What several of its commands
+//! need is here: mount options ([`options`]), stacks of images in images ([`stack`]), undo files
+//! ([`undo_file`]), the bound on memory ([`host_memory`], [`allocator`]).
 
 mod allocator;
 mod args;
-mod base64;
 mod commands;
-mod error;
-mod foreign;
 mod host_memory;
-mod image;
-mod interrupt;
 mod logging;
-mod mode;
-mod mounted;
-mod named;
 mod options;
-mod pattern;
-mod show;
-mod size;
 mod stack;
-mod time;
-mod tree;
 mod undo_file;
-mod walk;
 
+use backstitch_files::{commands::find, error};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
@@ -71,7 +59,7 @@ fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_some_and(|word| word == "find") {
         for word in words.iter_mut().skip(2) {
             let name = word.to_str().and_then(|word| word.strip_prefix('-'));
-            if name.is_some_and(|name| commands::find::ONE_DASH.contains(&name)) {
+            if name.is_some_and(|name| find::ONE_DASH.contains(&name)) {
                 *word = format!("-{}", word.display()).into();
             }
         }

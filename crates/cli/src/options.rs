@@ -2,8 +2,8 @@
 
 mod foreign;
 
-use crate::named::may_name_partition;
-use crate::size;
+use backstitch_files::named::may_name_partition;
+use backstitch_files::size;
 use backstitch_fuse::Squash;
 use backstitch_vfs::{AccessTimes, LEAST_CACHE_BYTES, Optimisations};
 use std::fmt;

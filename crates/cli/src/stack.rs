@@ -16,8 +16,8 @@
 //! of the TOML file. `front = NAME` before the volumes makes the root of another one the root of
 //! the mount.
 
-use crate::error::{Error, Result, host};
 use backstitch_device::BlockDevice;
+use backstitch_files::error::{Error, Result, host};
 use backstitch_formats::Layout;
 use backstitch_vfs::Ordering;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume, VolumeInfo};
@@ -145,7 +145,7 @@ fn draw_one(
     into: &mut String,
 ) {
     let (volume, info) = (&stack.volumes[index], &infos[index]);
-    let size = crate::size::show(info.blocks * u64::from(info.block_bytes));
+    let size = backstitch_files::size::show(info.blocks * u64::from(info.block_bytes));
     let place = match &volume.file {
         Some(file) => shown(stack, file),
         None => image.display().to_string(),
@@ -236,8 +236,8 @@ pub(crate) fn inspect(
     device: &dyn BlockDevice,
 ) -> Result<Vec<VolumeInfo>> {
     stack
-        .inspect(device, crate::image::now())
-        .map_err(|error| crate::foreign::explained(what, image, device, error))
+        .inspect(device, backstitch_files::image::now())
+        .map_err(|error| backstitch_files::foreign::explained(what, image, device, error))
 }
 
 #[cfg(test)]

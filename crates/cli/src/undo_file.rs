@@ -1,11 +1,11 @@
 //! Where undo files go, and writing them before a repair.
 
-use crate::error::{Error, Result};
-use crate::image::timestamp;
-use crate::named::Named;
-use crate::{show, size};
 use backstitch_device::undo::{self, Written};
 use backstitch_device::{BlockDevice, StagedDevice};
+use backstitch_files::error::{Error, Result};
+use backstitch_files::image::timestamp;
+use backstitch_files::named::Named;
+use backstitch_files::{show, size};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

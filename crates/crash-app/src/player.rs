@@ -83,7 +83,7 @@ pub(crate) fn play(
         }
         match player.perform(operation, &mut stage) {
             Ok(()) => {}
-            Err(error @ (Error::Corrupt { .. } | Error::Device(_))) => {
+            Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
                 return Err(failed(at + 1)(error));
             }
             Err(error) => refused.push(format!("{}: {error}", shortened(operation))),

@@ -34,6 +34,7 @@ pub mod classes;
 pub mod closed;
 pub mod device;
 pub mod error;
+pub mod fault;
 mod fewest;
 pub mod formatted;
 pub mod frontier;

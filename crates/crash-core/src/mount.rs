@@ -4,6 +4,7 @@
 mod groups;
 mod log;
 
+use crate::fault::{ENGINE, Fault};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +120,7 @@ impl Steps {
 
     fn not_endless(&self) -> Result<()> {
         match self.0 > STEPS_MAX {
-            true => Err(Error::corrupt("engine", "it does not come to an end")),
+            true => Err(Error::corrupt(ENGINE, Fault::NoEnd)),
             false => Ok(()),
         }
     }
@@ -282,7 +283,7 @@ impl Mount {
                 }
                 Poll::Write(batch) => self.write(batch, watcher),
                 Poll::Rest(_) => {}
-                Poll::Wait => return Err(Error::corrupt("engine", "it waits for nobody")),
+                Poll::Wait => return Err(Error::corrupt(ENGINE, Fault::WaitsForNobody)),
             }
         }
     }
@@ -476,6 +477,6 @@ pub(crate) fn to_layout(error: EngineError) -> Error {
         EngineError::Layout(error) => error,
         EngineError::Latched(error) => error.into(),
         EngineError::Unfinished(stop) => stop.into_error(),
-        stuck @ EngineError::Stuck { .. } => Error::corrupt("engine", stuck.to_string()),
+        stuck @ EngineError::Stuck { .. } => Error::corrupt(ENGINE, stuck),
     }
 }

@@ -4,13 +4,14 @@
 //! device. Each is judged level by level: the file system outside must hold nothing that no crash
 //! may leave, and the image that is read from its file is judged as any state of a device is.
 
+use crate::fault::Fault;
 use std::sync::Arc;
 
 use backstitch_device::Buffer;
 use backstitch_formats::usual;
-use backstitch_layout::operations;
 use backstitch_layout::tools::Mkfs;
 use backstitch_layout::{Error, FileType, InodeNumber, NewInode, Result, SetAttributes};
+use backstitch_layout::{Structure, operations};
 use backstitch_mechanisms::usual_for;
 use backstitch_ordering::Operation;
 use backstitch_store::Optimisations;
@@ -126,17 +127,14 @@ impl Fork {
                     let is_new = before.is_none() && self.changed_block(*place).is_none();
                     if is_new && bytes.iter().any(|byte| *byte != 0) {
                         return Err(Error::corrupt(
-                            format!("block {block} of the file that holds the file system"),
-                            "it shows what the disk held before",
+                            Structure::ImageBlock { block },
+                            Fault::ShowsOldContents,
                         ));
                     }
                     fork.set_block(block, Buffer::from(bytes));
                 }
                 None if before.is_some() => {
-                    return Err(Error::corrupt(
-                        format!("block {block} of the file that holds the file system"),
-                        "it is gone",
-                    ));
+                    return Err(Error::corrupt(Structure::ImageBlock { block }, Fault::Gone));
                 }
                 None => {}
             }
@@ -205,7 +203,7 @@ fn small(blocks: u64) -> Result<Fork> {
         blocks * SMALL_BLOCK_BYTES as u64,
         SMALL_BLOCK_BYTES as u32,
     )
-    .map_err(|error| Error::corrupt("image", error.to_string()))
+    .map_err(|error| Error::corrupt(Structure::Sole("image"), error))
 }
 
 impl Mount {

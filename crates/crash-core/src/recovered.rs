@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
 use backstitch_layout::LogSite;
-use backstitch_mechanisms::LOGS;
+use backstitch_mechanisms::logs;
 use fastrand::Rng as Random;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -230,7 +230,10 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
 
 /// Where the logs of a recovered file system are, but for what describes them.
 fn log_of(site: LogSite<'_>) -> Vec<Range<u64>> {
-    LOGS.iter().flat_map(|kind| kind.blocks(site)).collect()
+    logs()
+        .into_iter()
+        .flat_map(|kind| kind.blocks(site))
+        .collect()
 }
 
 /// A fork as a device that notes which blocks are looked at before they are written.

@@ -5,6 +5,7 @@ mod replays;
 
 use backstitch_crash_core::classes::Choices;
 use backstitch_crash_core::closed::{self, Bounds, Coverage};
+use backstitch_crash_core::fault::Fault;
 use backstitch_crash_core::frontier::{Frontier, Node};
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
@@ -13,7 +14,7 @@ use backstitch_crash_core::parts::parts;
 use backstitch_crash_core::recovered::Recoveries;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_drives::DriveSpec;
-use backstitch_layout::Error;
+use backstitch_layout::{Error, Structure};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::{count_rolled_back, forget_followed};
 use backstitch_rules::watch::{self, Counts};
@@ -315,12 +316,15 @@ pub(crate) fn run(
                 spectator.at_rest(&machine.mount);
                 machine.answer(operation, spectator)?;
             }
-            Err(error @ (Error::Corrupt { .. } | Error::Device(_))) => return Err(error),
+            Err(error @ (Error::Corrupt(_) | Error::Device(_))) => return Err(error),
             Err(error) => spectator.refused(operation, &error),
         }
         // The reclaim, or deferred work, met what no crash may leave.
         if let Some(reason) = machine.mount.fs.read_only_reason() {
-            return Err(Error::corrupt("the file system in use", reason));
+            return Err(Error::corrupt(
+                Structure::Sole("the file system in use"),
+                Fault::ReadOnly(reason),
+            ));
         }
         let next = match operation {
             Operation::Crash(number) => {

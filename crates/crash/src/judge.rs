@@ -465,9 +465,7 @@ impl Judge {
         for operation in generate::more(directories, files, FURTHER, &mut random) {
             let answer = match machine.apply(&operation, &mut Nobody) {
                 Ok(()) => machine.answer(&operation, &mut Nobody),
-                Err(error @ (Error::Corrupt { .. } | Error::Device(_) | Error::ReadOnly)) => {
-                    Err(error)
-                }
+                Err(error @ (Error::Corrupt(_) | Error::Device(_) | Error::ReadOnly)) => Err(error),
                 Err(_) => Ok(()),
             };
             done.push(operation);

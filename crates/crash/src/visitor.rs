@@ -41,7 +41,7 @@ impl Visitor {
         let mut acted = false;
         while self.random.bool() {
             let done = self.choose(mount, watcher);
-            if let Err(Error::Corrupt { .. } | Error::Device(_) | Error::ReadOnly) = done {
+            if let Err(Error::Corrupt(_) | Error::Device(_) | Error::ReadOnly) = done {
                 return done;
             }
             acted = true;

@@ -5,8 +5,8 @@ use backstitch_ext::format::directory;
 use backstitch_ext::format::group::{self, GroupDescriptor};
 use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::{Geography, Source, Use};
+use backstitch_layout::{GroupNumber, InodeNumber};
 use rustc_hash::FxHashMap;
 
 /// The superblock of an image, where it can be read.
@@ -48,7 +48,7 @@ impl Blocks {
     }
 
     fn inode(&self, source: &dyn Source, number: u32) -> Option<Inode> {
-        let group = self.groups.get(self.sb.group_of_inode(number) as usize)?;
+        let group = self.groups.get(self.sb.group_of_inode(number).index())?;
         let (block, offset) = group.inode_location(&self.sb, number);
         let place = (block << self.sb.block_size_bits) + offset as u64;
         let mut scratch = Vec::new();
@@ -117,18 +117,18 @@ impl Geography for Blocks {
 
     fn what(&self, block: u64) -> Use {
         let table_blocks = u64::from(self.sb.inode_table_blocks);
-        for (number, descriptor) in (0..).zip(&self.groups) {
+        for (group, descriptor) in GroupNumber::all(self.sb.groups).zip(&self.groups) {
             if block == descriptor.block_bitmap {
-                return Use::BlockBitmap(number);
+                return Use::BlockBitmap(group);
             }
             if block == descriptor.inode_bitmap {
-                return Use::InodeBitmap(number);
+                return Use::InodeBitmap(group);
             }
             let table = descriptor.inode_table;
             if (table..table + table_blocks).contains(&block) {
                 let per_block = self.block_bytes() / self.inode_bytes();
                 let before = (block - table) as u32 * per_block;
-                return Use::Inodes(self.sb.group_first_inode(number) + before);
+                return Use::Inodes(self.sb.group_first_inode(group) + before);
             }
         }
         let first = self.sb.first_data_block;
@@ -138,13 +138,13 @@ impl Geography for Blocks {
         if block <= first + u64::from(self.sb.descriptor_blocks) {
             return Use::Descriptors;
         }
-        let is_backup = |number: u32| {
-            let from_start = block.wrapping_sub(self.sb.group_first_block(number));
-            from_start < u64::from(self.sb.super_blocks_in_group(number))
+        let is_backup = |group: GroupNumber| {
+            let from_start = block.wrapping_sub(self.sb.group_first_block(group));
+            from_start < u64::from(self.sb.super_blocks_in_group(group))
         };
         match self.owners.get(&block) {
             Some(owner) => *owner,
-            None if (0..self.sb.groups).any(is_backup) => Use::Backup,
+            None if GroupNumber::all(self.sb.groups).any(is_backup) => Use::Backup,
             None => Use::Unknown,
         }
     }

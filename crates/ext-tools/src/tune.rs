@@ -14,6 +14,7 @@
 //!   e2fsck brings the backups up to date.
 
 use backstitch_device::BlockDevice;
+use backstitch_layout::GroupNumber;
 use zerocopy::IntoBytes;
 
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
@@ -127,7 +128,10 @@ fn reserved_blocks(tune: &Tune, sb: &Superblock) -> Option<u64> {
 }
 
 fn change_backups(tune: &Tune, device: &dyn BlockDevice, sb: &Superblock) -> Result<(), TuneError> {
-    for group in (1..sb.groups).filter(|group| sb.has_super(*group)) {
+    for group in GroupNumber::all(sb.groups)
+        .skip(1)
+        .filter(|group| sb.has_super(*group))
+    {
         let place = sb.group_first_block(group) * u64::from(sb.block_size);
         let bytes = read(device, place)?;
         let mut raw = RawSuperblock::from_array(&bytes);

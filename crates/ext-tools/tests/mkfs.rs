@@ -7,6 +7,7 @@ use backstitch_ext::format::features::INCOMPAT_FLEX_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use backstitch_ext::format::{GroupDescriptor, group};
 use backstitch_ext_tools::mkfs::{self, Mkfs, MkfsError};
+use backstitch_layout::GroupNumber;
 use std::path::Path;
 use support::{e2fsck, have, open, run, run_ok, sparse_file};
 
@@ -443,7 +444,7 @@ fn nothing_lies_where_the_superblock_is() {
     let table = &device.snapshot()[4096..];
     for features in [0, INCOMPAT_FLEX_BG] {
         sb.features.incompat |= features;
-        let sound = GroupDescriptor::parse(&sb, 0, table).unwrap();
+        let sound = GroupDescriptor::parse(&sb, GroupNumber(0), table).unwrap();
         let misplaced = [
             GroupDescriptor {
                 block_bitmap: 0,
@@ -459,7 +460,10 @@ fn nothing_lies_where_the_superblock_is() {
             },
         ];
         for descriptor in misplaced {
-            let what = descriptor.misplaced(&sb, 0).expect("block 0");
+            let what = descriptor
+                .misplaced(&sb, GroupNumber(0))
+                .expect("block 0")
+                .to_string();
             assert!(what.contains(" at 0, must be within"), "{what}");
         }
     }

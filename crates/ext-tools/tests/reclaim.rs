@@ -3,6 +3,7 @@
 
 mod crash;
 
+use backstitch_unixfs::Fault;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext_tools::fsck::{self, Kind, Options, SliceSource};
-use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
+use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep, Structure};
 use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
@@ -465,7 +466,12 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    let Error::Corrupt(corruption) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(corruption.structure, Structure::inode(2));
+    let fault = Fault::LinksTooLow { found: 1, links: 3 };
+    assert_eq!(corruption.fault(), Some(&fault), "{error}");
     assert!(!machine.fs.reclaim_progress().running);
 }
 

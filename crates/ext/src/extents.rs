@@ -1,6 +1,6 @@
 //! The map of ext4: a tree of extents, which is read and never changed.
 
-use backstitch_layout::{Error, Step};
+use backstitch_layout::{Error, Step, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::{Mapped, Run, checked_block, checked_run};
 
@@ -22,7 +22,7 @@ impl Extents<'_> {
             return Ok(Mapped::Hole(max));
         }
         let root = self.inode.inline_bytes();
-        let root = Node::root(&root).map_err(|fault| corrupt("the inode", fault))?;
+        let root = Node::root(&root).map_err(|fault| corrupt(None, fault))?;
         let mut found = root.find(logical);
         // The depth falls with each round.
         loop {
@@ -32,7 +32,7 @@ impl Extents<'_> {
                 Found::Below(child) => {
                     let block = checked_block(self.fs, child.block)?;
                     let node = Node::below(v.read(block)?, &child);
-                    let node = node.map_err(|fault| corrupt(&format!("block {block}"), fault))?;
+                    let node = node.map_err(|fault| corrupt(Some(block), fault))?;
                     found = node.find(logical);
                 }
             }
@@ -56,6 +56,6 @@ impl Extents<'_> {
     }
 }
 
-fn corrupt(place: &str, fault: ExtentFault) -> Error {
-    Error::corrupt(format!("extent tree, {place}"), fault.to_string())
+fn corrupt(block: Option<u64>, fault: ExtentFault) -> Error {
+    Error::corrupt(Structure::ExtentNode { block }, fault)
 }

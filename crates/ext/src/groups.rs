@@ -1,6 +1,7 @@
 //! What is known of block groups: where their bitmaps and tables are, and how much is free in them.
 
 use crate::format::{GroupDescriptor, Superblock};
+use backstitch_layout::GroupNumber;
 
 /// Runs of 1, 2, 4, … free blocks are told apart; those of the last length and longer are not.
 pub(crate) const RUN_CLASSES: usize = 7;
@@ -40,7 +41,7 @@ pub(crate) struct Groups {
 }
 
 /// See [`Group::data_from`]. What lies in other groups does not count.
-fn data_from(sb: &Superblock, group: u32, d: &GroupDescriptor) -> u64 {
+fn data_from(sb: &Superblock, group: GroupNumber, d: &GroupDescriptor) -> u64 {
     let first = sb.group_first_block(group);
     let end = first + u64::from(sb.blocks_in_group(group));
     let supers = match sb.has_super(group) {
@@ -66,7 +67,9 @@ impl Groups {
             ..Groups::default()
         };
         for (index, d) in descriptors.iter().enumerate() {
-            let free_blocks = d.free_blocks.min(sb.blocks_in_group(index as u32));
+            let free_blocks = d
+                .free_blocks
+                .min(sb.blocks_in_group(GroupNumber::at(index)));
             let free_inodes = d.free_inodes.min(sb.inodes_per_group);
             groups.free_blocks += u64::from(free_blocks);
             groups.free_inodes += free_inodes;
@@ -76,7 +79,7 @@ impl Groups {
                 inode_bitmap: d.inode_bitmap,
                 inode_table: d.inode_table,
                 has_block_bitmap: d.has_block_bitmap(sb),
-                data_from: data_from(sb, index as u32, d),
+                data_from: data_from(sb, GroupNumber::at(index), d),
                 free_blocks,
                 free_inodes,
                 directories: d.used_directories,
@@ -162,7 +165,7 @@ impl Groups {
 /// and inode tables.
 fn overhead(sb: &Superblock) -> u64 {
     let per_group = 2 + u64::from(sb.inode_table_blocks);
-    let backups: u64 = (0..sb.groups)
+    let backups: u64 = GroupNumber::all(sb.groups)
         .filter(|g| sb.has_super(*g))
         .map(|_| 1 + u64::from(sb.descriptor_blocks))
         .sum();

@@ -25,7 +25,7 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 
 pub(crate) fn from_format(error: FormatError) -> Error {
     match error {
-        FormatError::Corrupt { where_, what } => Error::Corrupt { where_, what },
+        FormatError::Corrupt(corruption) => Error::Corrupt(corruption),
         other => Error::Unsupported(other.to_string()),
     }
 }

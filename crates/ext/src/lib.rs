@@ -23,6 +23,7 @@
 
 mod editor;
 mod extents;
+mod fault;
 pub mod format;
 mod groups;
 mod hashed;
@@ -39,6 +40,7 @@ mod space;
 mod state;
 mod xattrs;
 
+pub use fault::JournalFault;
 pub use image::Ext2;
 
 /// An edit of an ext directory's block.

@@ -8,13 +8,14 @@
 //! believed to be what soft updates leave only where record, time and count match: a mount in
 //! between that does not know the record changes time and count.
 
+use crate::fault::InodeFault;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMap;
 use backstitch_layout::{
-    Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Step, Stop,
-    Timestamp,
+    Error, FileType, GroupNumber, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened,
+    Step, Stop, Structure, Timestamp,
 };
 use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;
@@ -33,6 +34,9 @@ use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 use crate::kinds;
 use crate::rules::{Rule, holds, wait_for};
 use crate::state::{Ext, ExtFormat};
+
+/// The directory that all names begin at.
+const ROOT: Structure = Structure::Sole("the root directory");
 
 impl LayoutKind for Ext2 {
     fn block_bytes(&self, device: &dyn BlockDevice) -> backstitch_layout::Result<u32> {
@@ -113,11 +117,9 @@ impl ExtFormat {
     fn check_root(&mut self, v: &mut Volume<'_>) -> Step<()> {
         let inode = self.read_inode(v, ROOT_INODE)?;
         match inode.file_type() {
-            _ if inode.links == 0 => {
-                Err(Error::corrupt("the root directory", "its inode is not in use").into())
-            }
+            _ if inode.links == 0 => Err(Error::corrupt(ROOT, InodeFault::RootFree).into()),
             Some(FileType::Directory) => Ok(()),
-            _ => Err(Error::corrupt("the root directory", "its inode is not a directory's").into()),
+            _ => Err(Error::corrupt(ROOT, InodeFault::RootNoDirectory).into()),
         }
     }
 }
@@ -214,7 +216,7 @@ impl ExtFormat {
             return Err(Stop::Miss);
         }
         for index in 0..self.groups.list.len() {
-            let blocks = self.sb.blocks_in_group(index as u32) as usize;
+            let blocks = self.sb.blocks_in_group(GroupNumber::at(index)) as usize;
             let bits = v.read(self.groups.list[index].block_bitmap)?;
             let free_blocks = bitmap::count_zeros(bits, blocks) as u32;
             let bits = v.read(self.groups.list[index].inode_bitmap)?;
@@ -235,7 +237,7 @@ impl ExtFormat {
         descriptors: &[GroupDescriptor],
         first: &mut Vec<PatchId>,
     ) -> Step<()> {
-        for (number, descriptor) in (0..).zip(descriptors) {
+        for (number, descriptor) in (0..).map(GroupNumber).zip(descriptors) {
             let flags = descriptor.flags & !FLAG_INODES_UNINITIALISED;
             if flags == descriptor.flags && descriptor.unused_inodes == 0 {
                 continue;
@@ -310,15 +312,15 @@ impl ExtFormat {
     /// Writes the counters: groups, then the totals.
     pub(crate) fn write_free_counts(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         let mut missing = false;
-        for index in 0..self.sb.groups {
-            let (block, _) = group::descriptor_location(&self.sb, index);
+        for group in GroupNumber::all(self.sb.groups) {
+            let (block, _) = group::descriptor_location(&self.sb, group);
             missing |= !v.want(block);
         }
         if missing {
             return Err(Stop::Miss);
         }
         for (index, g) in self.groups.list.iter().enumerate() {
-            let (block, at) = group::descriptor_location(&self.sb, index as u32);
+            let (block, at) = group::descriptor_location(&self.sb, GroupNumber::at(index));
             let fields = [
                 g.free_blocks as u16,
                 g.free_inodes as u16,

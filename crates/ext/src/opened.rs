@@ -1,9 +1,12 @@
 //! An open ext file system: how it looks on the disk, to the rules that all formats share.
 
+use crate::fault::InodeFault;
+use crate::image::from_format;
 use std::ops::Range;
 
 use backstitch_layout::{
-    DirectoryEntry, Error, FileType, NewInode, SetXattrMode, Step, Stop, Timestamp, flags,
+    DirectoryEntry, Error, FileType, NewInode, SetXattrMode, Step, Stop, Structure, Timestamp,
+    flags,
 };
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Format, InodeEditor as _, Picks};
@@ -74,12 +77,14 @@ impl Format for ExtFormat {
     fn inode_place(&self, inode: u32) -> Step<(u64, usize)> {
         if !self.sb.is_valid_inode(inode) {
             return Err(Error::corrupt(
-                format!("inode {inode}"),
-                format!("the numbers end at {}", self.sb.inodes_count),
+                Structure::inode(inode),
+                InodeFault::NoSuchInode {
+                    last: self.sb.inodes_count,
+                },
             )
             .into());
         }
-        let group = self.sb.group_of_inode(inode) as usize;
+        let group = self.sb.group_of_inode(inode).index();
         let (block, at) = self.sb.inode_position(inode);
         Ok((self.groups.list[group].inode_table + block, at))
     }
@@ -96,8 +101,10 @@ impl Format for ExtFormat {
             return Err(Stop::Miss);
         };
         let bytes = &data[at..at + size];
-        let mut parsed = Inode::parse(bytes)
-            .map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))?;
+        let mut parsed = Inode::parse(bytes).map_err(|error| match from_format(error) {
+            Error::Corrupt(corruption) => Error::Corrupt(corruption.of(Structure::inode(inode))),
+            other => other,
+        })?;
         if self.sb.features.has_incompat(INCOMPAT_64BIT) {
             parsed.widen(bytes);
         }
@@ -392,7 +399,7 @@ impl ExtFormat {
     /// others too, and their inodes are near.
     #[cold]
     fn want_neighbours(&self, v: &mut Volume<'_>, inode: u32, block: u64) {
-        let table = self.groups.list[self.sb.group_of_inode(inode) as usize].inode_table;
+        let table = self.groups.list[self.sb.group_of_inode(inode).index()].inode_table;
         let len = u64::from(self.sb.inode_table_blocks);
         let first = (block - table) / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
         want_ahead(v, table + first, table + len);

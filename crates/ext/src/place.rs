@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, Step};
+use backstitch_layout::{Error, GroupNumber, Step, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
-use backstitch_unixfs::{Run, bitmap};
+use backstitch_unixfs::{Fault, Run, bitmap};
 
 use crate::format::ROOT_INODE;
 use crate::groups::RUN_CLASSES;
@@ -128,7 +128,7 @@ impl ExtFormat {
         picks: &Picks,
     ) -> Step<Option<u64>> {
         // No file has inode number 0: every window is somebody else's.
-        let kept = self.metadata_blocks(self.sb.group_of_inode(inode) as usize);
+        let kept = self.metadata_blocks(self.sb.group_of_inode(inode).index());
         let goal = kept.end - (kept.end - kept.start) / 2;
         let run = self.search_run(v, 0, Purpose::Metadata, goal, (1, 1), picks)?;
         v.expect_places(run.start, run.len)?;
@@ -148,7 +148,7 @@ impl ExtFormat {
         picks: &Picks,
     ) -> Step<Run> {
         let goal = goal.clamp(self.sb.first_data_block, self.sb.blocks_count - 1);
-        let first_group = self.sb.group_of_block(goal) as usize;
+        let first_group = self.sb.group_of_block(goal).index();
         for keeps_out in [true, false] {
             // Groups without long runs are passed over unseen, and with them their short ones: so
             // shorter ones are asked for next.
@@ -184,13 +184,13 @@ impl ExtFormat {
         }
         let group = self.sb.group_of_block(run.start);
         Err(Error::corrupt(
-            format!("block bitmap of group {group}"),
-            format!(
-                "of blocks {}..{} some hold the file system's own structures, and are marked as free",
-                run.start,
-                run.end()
-            ),
-        ).into())
+            Structure::BlockBitmap { group },
+            Fault::OwnBlocksFree {
+                start: run.start,
+                end: run.end(),
+            },
+        )
+        .into())
     }
 
     /// The best run of some groups, or of all of them where one block is enough.
@@ -212,7 +212,7 @@ impl ExtFormat {
             let mut from = if step == 0 {
                 search.goal
             } else {
-                self.sb.group_first_block(group as u32)
+                self.sb.group_first_block(GroupNumber::at(group))
             };
             if search.keeps_out && search.purpose == Purpose::Contents {
                 from = from.max(self.contents_start(group));
@@ -241,8 +241,8 @@ impl ExtFormat {
         search: &Search,
         picks: &Picks,
     ) -> Step<Run> {
-        let first = self.sb.group_first_block(group as u32);
-        let end = self.sb.blocks_in_group(group as u32) as usize;
+        let first = self.sb.group_first_block(GroupNumber::at(group));
+        let end = self.sb.blocks_in_group(GroupNumber::at(group)) as usize;
         let contents = (self.contents_start(group) - first) as usize;
         let is_contents = from >= first + contents as u64;
         let class = match is_contents {
@@ -318,8 +318,8 @@ impl ExtFormat {
 
     /// The blocks of a group that are kept for metadata: none, at its beginning, where it is small.
     fn metadata_blocks(&self, group: usize) -> Range<u64> {
-        let first = self.sb.group_first_block(group as u32);
-        let blocks = u64::from(self.sb.blocks_in_group(group as u32));
+        let first = self.sb.group_first_block(GroupNumber::at(group));
+        let blocks = u64::from(self.sb.blocks_in_group(GroupNumber::at(group)));
         let (least, part) = BLOCKS_FOR_METADATA;
         if blocks < least {
             return first..first;
@@ -343,9 +343,9 @@ impl ExtFormat {
         inode: u32,
         picks: &Picks,
     ) -> Step<Run> {
-        let group = self.sb.group_of_block(start) as usize;
-        let first = self.sb.group_first_block(group as u32);
-        let end = u64::from(self.sb.blocks_in_group(group as u32)) + first;
+        let group = self.sb.group_of_block(start).index();
+        let first = self.sb.group_first_block(GroupNumber::at(group));
+        let end = u64::from(self.sb.blocks_in_group(GroupNumber::at(group))) + first;
         let limit = (start + want)
             .min(end)
             .min(picks.next_start(start))
@@ -375,7 +375,7 @@ impl ExtFormat {
             return Ok(None);
         }
         let groups = self.groups.list.len();
-        let home = self.sb.group_of_inode(parent) as usize;
+        let home = self.sb.group_of_inode(parent).index();
         let first = if directory {
             self.group_for_directory(parent, home, name)
         } else {
@@ -419,7 +419,8 @@ impl ExtFormat {
             found = bitmap::find_zero(bits, from, end);
             g.first_free_inode_hint = found.unwrap_or(end) as u32;
         }
-        let inode = found.map(|index| self.sb.group_first_inode(group as u32) + index as u32);
+        let inode =
+            found.map(|index| self.sb.group_first_inode(GroupNumber::at(group)) + index as u32);
         Ok(inode.filter(|i| self.sb.is_valid_inode(*i)))
     }
 

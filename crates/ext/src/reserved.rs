@@ -1,6 +1,7 @@
 //! The inodes below the first one for files, which have no names: what they map is in use.
 
-use backstitch_layout::{Error, FileType, Step, Stop};
+use crate::fault::InodeFault;
+use backstitch_layout::{Error, FileType, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::Reclaim;
 use backstitch_unixfs::format::{Format, Space};
@@ -9,8 +10,8 @@ use crate::format::inode::DOUBLE_INDIRECT;
 use crate::format::{Inode, RESIZE_INODE};
 use crate::state::{Ext, ExtFormat};
 
-fn corrupt(number: u32, what: impl Into<String>) -> Error {
-    Error::corrupt(format!("inode {number}"), what.into())
+fn corrupt(number: u32, fault: InodeFault) -> Error {
+    Error::corrupt(Structure::inode(number), fault)
 }
 
 /// Marks what a reserved inode maps. Nothing in it is corrected.
@@ -28,7 +29,7 @@ pub(crate) fn mark(
         return Ok(());
     }
     if !matches!(inode.file_type(), None | Some(FileType::Regular)) {
-        return Err(corrupt(number, "a reserved inode of a type that it cannot have").into());
+        return Err(corrupt(number, InodeFault::ReservedType).into());
     }
     // To itself the journal's blocks are none that a pointer must not name.
     let journal = match number == fs.format.sb.journal_inode {
@@ -58,10 +59,7 @@ fn mark_resize_tree(
         if format.sb.is_valid_pointer(block) {
             Ok(block)
         } else {
-            Err(corrupt(
-                RESIZE_INODE,
-                format!("block {block} does not exist"),
-            ))
+            Err(corrupt(RESIZE_INODE, InodeFault::NoSuchBlock { block }))
         }
     };
     let pointers_in = |bytes: &[u8]| -> Vec<u64> {

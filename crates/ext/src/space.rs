@@ -4,10 +4,11 @@
 //! have no dependencies and are recomputed after a crash, so writing them with every allocation
 //! would buy nothing. They are written when unmounting.
 
-use backstitch_layout::{Error, FreeSpaceReader, Step};
+use backstitch_layout::{Error, FreeSpaceReader, GroupNumber, Step, Structure};
 use backstitch_ordering::{PatchId, Volume};
+use backstitch_unixfs::bitmap::Bits;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
-use backstitch_unixfs::{PatchIds, Run, bitmap};
+use backstitch_unixfs::{Fault, PatchIds, Run, bitmap};
 use smallvec::SmallVec;
 
 use crate::format::group::descriptor_location;
@@ -55,15 +56,15 @@ impl Space for ExtFormat {
         self.sb.groups
     }
 
-    fn group_of_block(&self, block: u64) -> u32 {
+    fn group_of_block(&self, block: u64) -> GroupNumber {
         self.sb.group_of_block(block)
     }
 
-    fn group_first_block(&self, group: u32) -> u64 {
+    fn group_first_block(&self, group: GroupNumber) -> u64 {
         self.sb.group_first_block(group)
     }
 
-    fn blocks_in_group(&self, group: u32) -> u32 {
+    fn blocks_in_group(&self, group: GroupNumber) -> u32 {
         self.sb.blocks_in_group(group)
     }
 
@@ -71,11 +72,11 @@ impl Space for ExtFormat {
         self.sb.blocks_per_group
     }
 
-    fn group_of_inode(&self, inode: u32) -> u32 {
+    fn group_of_inode(&self, inode: u32) -> GroupNumber {
         self.sb.group_of_inode(inode)
     }
 
-    fn group_first_inode(&self, group: u32) -> u32 {
+    fn group_first_inode(&self, group: GroupNumber) -> u32 {
         self.sb.group_first_inode(group)
     }
 
@@ -83,16 +84,16 @@ impl Space for ExtFormat {
         self.sb.inodes_per_group
     }
 
-    fn free_inodes_in(&self, group: u32) -> u32 {
-        self.groups.list[group as usize].free_inodes
+    fn free_inodes_in(&self, group: GroupNumber) -> u32 {
+        self.groups.list[group.index()].free_inodes
     }
 
-    fn block_bitmap(&self, group: u32) -> u64 {
-        self.groups.list[group as usize].block_bitmap
+    fn block_bits(&self, group: GroupNumber) -> Bits {
+        Bits::alone(self.groups.list[group.index()].block_bitmap)
     }
 
-    fn inode_bitmap(&self, group: u32) -> u64 {
-        self.groups.list[group as usize].inode_bitmap
+    fn inode_bits(&self, group: GroupNumber) -> Bits {
+        Bits::alone(self.groups.list[group.index()].inode_bitmap)
     }
 
     fn inodes_per_block(&self) -> u32 {
@@ -101,7 +102,7 @@ impl Space for ExtFormat {
 
     /// Superblocks, descriptors and those kept for more of them, bitmaps, inode tables.
     fn own_runs(&self, visit: &mut dyn FnMut(u64, u64)) {
-        for (group, g) in (0..).zip(&self.groups.list) {
+        for (group, g) in GroupNumber::all(self.sb.groups).zip(&self.groups.list) {
             let supers = u64::from(self.sb.super_blocks_in_group(group));
             visit(self.sb.group_first_block(group), supers);
             visit(g.block_bitmap, 1);
@@ -110,12 +111,12 @@ impl Space for ExtFormat {
         }
     }
 
-    fn set_directories(&mut self, group: u32, directories: u32) {
-        self.groups.list[group as usize].directories = directories;
+    fn set_directories(&mut self, group: GroupNumber, directories: u32) {
+        self.groups.list[group.index()].directories = directories;
     }
 
-    fn note_directory(&mut self, group: u32) {
-        self.groups.note_directory(group as usize);
+    fn note_directory(&mut self, group: GroupNumber) {
+        self.groups.note_directory(group.index());
     }
 
     /// Blocks inside the file system of which none is a superblock, descriptor, bitmap, inode table
@@ -154,7 +155,7 @@ impl Space for ExtFormat {
 
     /// The blocks that are kept for metadata.
     fn directories_end(&self, block: u64) -> Option<u64> {
-        let end = self.contents_start(self.sb.group_of_block(block) as usize);
+        let end = self.contents_start(self.sb.group_of_block(block).index());
         (block < end).then_some(end)
     }
 
@@ -205,22 +206,19 @@ impl Space for ExtFormat {
         for (group, first, count) in self.parts(run) {
             let bits = v.read(self.groups.list[group].block_bitmap)?;
             if bitmap::find_zero(bits, first as usize, (first + count) as usize).is_some() {
-                return Err(Error::corrupt(
-                    format!("block bitmap of group {group}"),
-                    format!(
-                        "blocks {}..{} are in use but some are marked as free",
-                        run.start,
-                        run.end()
-                    ),
-                )
-                .into());
+                let fault = Fault::RunInUseButFree {
+                    start: run.start,
+                    end: run.end(),
+                };
+                let group = GroupNumber::at(group);
+                return Err(Error::corrupt(Structure::BlockBitmap { group }, fault).into());
             }
         }
         Ok(())
     }
 
-    fn expect_freeing(&self, v: &mut Volume<'_>, group: u32) {
-        v.expect(self.groups.list[group as usize].block_bitmap);
+    fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber) {
+        v.expect(self.groups.list[group.index()].block_bitmap);
         v.expect(descriptor_location(&self.sb, group).0);
     }
 
@@ -237,24 +235,24 @@ impl Space for ExtFormat {
     fn free_inode_in(
         &mut self,
         v: &mut Volume<'_>,
-        group: u32,
+        group: GroupNumber,
         directory: bool,
     ) -> Step<Option<u32>> {
-        self.place_inode_in(v, group as usize, directory)
+        self.place_inode_in(v, group.index(), directory)
     }
 
-    fn group_for_file(&self, home: u32, name: &[u8]) -> u32 {
-        self.place_file(home as usize, name) as u32
+    fn group_for_file(&self, home: GroupNumber, name: &[u8]) -> GroupNumber {
+        GroupNumber::at(self.place_file(home.index(), name))
     }
 
     fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId {
-        let group = self.sb.group_of_inode(inode) as usize;
+        let group = self.sb.group_of_inode(inode).index();
         self.groups.take_inode(group, directory);
         self.flip_inode_bit(v, inode)
     }
 
     fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
-        let group = self.sb.group_of_inode(inode) as usize;
+        let group = self.sb.group_of_inode(inode).index();
         self.groups
             .give_inode(group, self.sb.index_in_group(inode), directory);
         self.flip_inode_bit(v, inode);
@@ -262,14 +260,18 @@ impl Space for ExtFormat {
 
     fn free_space_reader(&self) -> FreeSpaceReader {
         let block_bytes = self.sb.block_size as usize;
-        let groups: Vec<(u64, u64, usize)> = (self.groups.list.iter().zip(0..))
-            .filter(|(group, _)| group.has_block_bitmap)
-            .map(|(group, number)| {
-                let first = self.sb.group_first_block(number);
-                let count = self.sb.blocks_in_group(number) as usize;
-                (group.block_bitmap, first, count)
-            })
-            .collect();
+        let groups: Vec<(u64, u64, usize)> = (self
+            .groups
+            .list
+            .iter()
+            .zip(GroupNumber::all(self.sb.groups)))
+        .filter(|(group, _)| group.has_block_bitmap)
+        .map(|(group, number)| {
+            let first = self.sb.group_first_block(number);
+            let count = self.sb.blocks_in_group(number) as usize;
+            (group.block_bitmap, first, count)
+        })
+        .collect();
         Box::new(move |device| {
             let mut runs = Vec::new();
             let mut bits = vec![0; block_bytes];
@@ -287,8 +289,8 @@ impl Space for ExtFormat {
 }
 
 impl ExtFormat {
-    fn touches_metadata(&self, group: u32, run: Run) -> bool {
-        let g = &self.groups.list[group as usize];
+    fn touches_metadata(&self, group: GroupNumber, run: Run) -> bool {
+        let g = &self.groups.list[group.index()];
         if run.start >= g.data_from {
             return false;
         }
@@ -314,7 +316,7 @@ impl ExtFormat {
             let first = (block - self.sb.group_first_block(group)) as u32;
             let count =
                 (u64::from(self.sb.blocks_in_group(group) - first)).min(run.end() - block) as u32;
-            parts.push((group as usize, first, count));
+            parts.push((group.index(), first, count));
             block += u64::from(count);
         }
         parts
@@ -343,7 +345,7 @@ impl ExtFormat {
     }
 
     fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32) -> PatchId {
-        let group = self.sb.group_of_inode(inode) as usize;
+        let group = self.sb.group_of_inode(inode).index();
         let bit = self.sb.index_in_group(inode);
         let block = self.groups.list[group].inode_bitmap;
         v.flip(

@@ -5,9 +5,12 @@
 //! counts its references: one more before a pointer to it is on the disk, one less only after a
 //! pointer is gone from there.
 
+use crate::fault::AttributesFault;
 use std::ops::{Deref, DerefMut};
 
-use backstitch_layout::{Error, FileType, NewInode, SetXattrMode, Step, Timestamp};
+use backstitch_layout::{
+    Error, FileType, InodeNumber, NewInode, SetXattrMode, Step, Structure, Timestamp,
+};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Format, Inode as _, InodeEditor as _, Picks, Space};
 use backstitch_unixfs::{PatchIds, Run};
@@ -73,8 +76,8 @@ pub(crate) struct Inheritance {
 /// rest of the image is none the worse.
 const BAD_LIST: Error = Error::Invalid;
 
-fn corrupt_attributes(number: u32, what: impl std::fmt::Display) -> Error {
-    Error::corrupt(format!("attributes of inode {number}"), what.to_string())
+fn corrupt_attributes(number: u32, fault: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::corrupt(Structure::Attributes(InodeNumber(number)), fault)
 }
 
 /// An attribute block that may be one.
@@ -82,11 +85,7 @@ pub(crate) fn checked_attribute_block(format: &ExtFormat, number: u32, block: u6
     if format.is_data_run(Run::one(block)) {
         Ok(block)
     } else {
-        Err(corrupt_attributes(
-            number,
-            format!("block {block} cannot be an attribute block"),
-        )
-        .into())
+        Err(corrupt_attributes(number, AttributesFault::NoAttributeBlock { block }).into())
     }
 }
 
@@ -247,7 +246,7 @@ impl Attributes<'_> {
         }));
         // Rewritten it would look like the end of the list, and hide what comes behind it.
         if new.iter().any(|a| a.index == 0 && a.name.is_empty()) {
-            return Err(corrupt_attributes(number, "one has no name").into());
+            return Err(corrupt_attributes(number, AttributesFault::Nameless).into());
         }
         if new != old {
             plan.block = self.gather_block(v, number, inode.file_acl, &new, &Picks::default())?;
@@ -271,7 +270,7 @@ impl Attributes<'_> {
             .map(|a| entry_len(a.name.len()) + value_len(a.value.len()));
         // Values of a damaged inode may have lain one upon the other.
         if 4 + needed.sum::<usize>() + 4 > body.len() {
-            return Err(corrupt_attributes(number, "they overlap").into());
+            return Err(corrupt_attributes(number, AttributesFault::Overlap).into());
         }
         body[..4].copy_from_slice(&xattr::XATTR_MAGIC.to_le_bytes());
         let (mut offset, mut value_at) = (4, body.len());
@@ -427,9 +426,11 @@ impl Attributes<'_> {
     /// Looks up what releasing an attribute block needs.
     pub(crate) fn gather_release(&mut self, v: &mut Volume<'_>, block: u64) -> Step<()> {
         if !self.format.is_data_run(Run::one(block)) {
-            return Err(
-                Error::corrupt("attribute block", format!("block {block} cannot be one")).into(),
-            );
+            return Err(Error::corrupt(
+                Structure::AttributeBlock { block },
+                AttributesFault::NoAttributeBlock { block },
+            )
+            .into());
         }
         v.read(block)?;
         self.format.check_blocks_used(v, Run::one(block))
@@ -470,14 +471,17 @@ impl Attributes<'_> {
         block: u64,
         references: u32,
     ) -> Step<()> {
-        let place = || format!("attribute block {block}");
+        let structure = Structure::AttributeBlock { block };
         let count = header(v.read(block)?)
-            .map_err(|e| Error::corrupt(place(), e.to_string()))?
+            .map_err(|e| Error::corrupt(structure, e))?
             .h_refcount
             .get();
         if count < references {
-            let what = format!("its count is {count}, but {references} inodes have it");
-            return Err(Error::corrupt(place(), what).into());
+            let fault = AttributesFault::TooFewReferences {
+                found: count,
+                inodes: references,
+            };
+            return Err(Error::corrupt(structure, fault).into());
         }
         if references == 0 {
             self.forget_shared(v, block);

@@ -305,7 +305,7 @@ impl Edit<'_> {
     }
 
     fn inode_at(&self, number: u32) -> u64 {
-        let group = &self.groups[self.sb.group_of_inode(number) as usize];
+        let group = &self.groups[self.sb.group_of_inode(number).index()];
         let (block, offset) = group.inode_location(&self.sb, number);
         (block << self.sb.block_size_bits) + offset as u64
     }

@@ -7,7 +7,7 @@ use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{GroupDescriptor, JOURNAL_INODE, group};
 use backstitch_formats::journal_host;
-use backstitch_layout::JournalLocation;
+use backstitch_layout::{GroupNumber, JournalLocation};
 
 /// How many blocks of a log are worth damaging: the first ones, where the transactions are.
 const LOG_BLOCKS: u32 = 24;
@@ -73,7 +73,7 @@ impl Image<'_> {
     }
 
     fn inode(&self, number: u32) -> Range<u64> {
-        let group = &self.groups[self.sb.group_of_inode(number) as usize];
+        let group = &self.groups[self.sb.group_of_inode(number).index()];
         let (block, offset) = group.inode_location(&self.sb, number);
         let start = self.block(block).start + offset as u64;
         start..start + u64::from(self.sb.inode_size)
@@ -155,7 +155,9 @@ impl Places {
         let head = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64;
         let table = image.block(group::descriptor_table_block(sb)).start;
         let descriptors = u64::from(sb.desc_size) * u64::from(sb.groups);
-        let backups = (1..sb.groups).filter(|group| sb.has_super(*group));
+        let backups = GroupNumber::all(sb.groups)
+            .skip(1)
+            .filter(|group| sb.has_super(*group));
         let backups = backups.flat_map(|group| {
             let first = sb.group_first_block(group);
             [image.block(first), image.block(first + 1)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Buffer, WriteRequest};
 
-use crate::{Error, Result};
+use crate::{Error, Fault, Result};
 
 /// Blocks of a journal that follow each other on the device too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl JournalMap {
     /// device appears twice.
     pub fn with_gaps(runs: Vec<JournalRun>, blocks: u32) -> Result<JournalMap> {
         if runs.first().is_none_or(|run| run.position > 0) {
-            return Err(Error::corrupt(0, "it has no place on the device"));
+            return Err(Error::corrupt(0, Fault::NoPlace));
         }
         Self::checked(runs, 0, true, blocks)
     }
@@ -69,7 +69,7 @@ impl JournalMap {
         let mut blocks = 0_u32;
         for run in &runs {
             if run.position != blocks {
-                return Err(Error::corrupt(blocks, "it has no place on the device"));
+                return Err(Error::corrupt(blocks, Fault::NoPlace));
             }
             blocks = blocks.saturating_add(run.blocks);
         }
@@ -89,11 +89,11 @@ impl JournalMap {
             let is_behind = run.position >= end && run.blocks > 0;
             match next.filter(|next| is_behind && *next <= blocks) {
                 Some(next) => end = next,
-                None => return Err(Error::corrupt(end, "it has no place on the device")),
+                None => return Err(Error::corrupt(end, Fault::NoPlace)),
             }
         }
         if blocks <= superblock {
-            return Err(Error::corrupt(superblock, "there is no such block"));
+            return Err(Error::corrupt(superblock, Fault::NoSuchBlock));
         }
         let mut by_block = runs.clone();
         by_block.sort_unstable_by_key(|run| run.block);
@@ -101,7 +101,7 @@ impl JournalMap {
             .windows(2)
             .find(|pair| pair[0].block.saturating_add(pair[0].blocks.into()) > pair[1].block);
         if let Some(pair) = overlap {
-            return Err(Error::corrupt(pair[1].position, "its place is taken twice"));
+            return Err(Error::corrupt(pair[1].position, Fault::PlaceTakenTwice));
         }
         Ok(JournalMap {
             runs,
@@ -202,7 +202,7 @@ impl<'d> JournalDevice<'d> {
         let block = self.map.block(position);
         block
             .and_then(|block| block.checked_mul(self.block_bytes.into()))
-            .ok_or_else(|| Error::corrupt(position, "it has no place on the device"))
+            .ok_or_else(|| Error::corrupt(position, Fault::NoPlace))
     }
 
     /// Fills `buffer`, of a block's size or less, with the beginning of a block.

@@ -1,5 +1,6 @@
 //! What can be wrong with a journal.
 
+use crate::Fault;
 use backstitch_device::DeviceError;
 use thiserror::Error;
 
@@ -10,11 +11,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// There is no journal where one should be.
-    #[error("not a journal: {what}")]
-    NotAJournal {
-        /// What was found instead.
-        what: String,
-    },
+    #[error("not a journal: {0}")]
+    NotAJournal(Fault),
     /// The journal uses what this version does not know.
     #[error("the journal uses {features}")]
     Incompatible {
@@ -22,12 +20,12 @@ pub enum Error {
         features: String,
     },
     /// The journal contradicts itself, or the place where it is.
-    #[error("the journal is damaged: block {position}: {what}")]
+    #[error("the journal is damaged: block {position}: {fault}")]
     Corrupt {
         /// The block, counted from the journal's start.
         position: u32,
         /// What was expected and what was found.
-        what: String,
+        fault: Fault,
     },
     /// The device.
     #[error(transparent)]
@@ -36,10 +34,7 @@ pub enum Error {
 
 impl Error {
     /// A [`Error::Corrupt`].
-    pub fn corrupt(position: u32, what: impl Into<String>) -> Error {
-        Error::Corrupt {
-            position,
-            what: what.into(),
-        }
+    pub fn corrupt(position: u32, fault: Fault) -> Error {
+        Error::Corrupt { position, fault }
     }
 }

@@ -33,6 +33,7 @@
 mod device;
 pub mod dump;
 mod error;
+mod fault;
 pub mod format;
 pub mod module;
 pub mod recovery;
@@ -41,6 +42,7 @@ mod transaction;
 
 pub use device::{JournalDevice, JournalMap, JournalRun};
 pub use error::{Error, Result};
+pub use fault::Fault;
 pub use module::{JournalMechanism, JournalMode, Setup};
 pub use recovery::Journal;
 pub use transaction::Transaction;

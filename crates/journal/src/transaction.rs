@@ -9,7 +9,7 @@ use crate::format::{
 };
 use crate::recovery::Journal;
 use crate::rules::{Rule, holds};
-use crate::{Error, Result};
+use crate::{Error, Fault, Result};
 
 /// What a transaction changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,14 +120,12 @@ impl Journal<'_> {
         let (first, sequence) = (sb.first, sb.sequence);
         let is_own = |copy: &&(u64, Vec<u8>)| self.device().map().is_own(copy.0);
         if let Some((home, _)) = transaction.copies.iter().find(is_own) {
-            let what =
-                format!("a transaction would change block {home}, which is the journal's own");
-            return Err(Error::corrupt(first, what));
+            let fault = Fault::WouldChangeJournal { home: *home };
+            return Err(Error::corrupt(first, fault));
         }
         let log = transaction.encode(sb, sequence);
         if !sb.is_empty() || log.len() > sb.log_blocks() as usize {
-            let what = "no room for a transaction of its own";
-            return Err(Error::corrupt(first, what));
+            return Err(Error::corrupt(first, Fault::NoRoom));
         }
         let blocks: Vec<_> = (first..).zip(log).collect();
         self.device().write(&blocks)?;

@@ -1,6 +1,7 @@
 //! Errors of a layout's operations, as POSIX and a person need them; and why a step of one did not
 //! come to its end, which nobody outside sees.
 
+use crate::{Corruption, Structure};
 use backstitch_device::DeviceError;
 use thiserror::Error;
 
@@ -138,13 +139,8 @@ pub enum Error {
     #[error("too many levels of symbolic links")]
     Loop,
     /// `EUCLEAN`: the image contradicts itself.
-    #[error("corrupt file system: {where_}: {what}")]
-    Corrupt {
-        /// Where, in words (`inode 12`, `group 3's block bitmap`).
-        where_: String,
-        /// What was expected and what was found.
-        what: String,
-    },
+    #[error("corrupt file system: {0}")]
+    Corrupt(Corruption),
     /// The image uses what this version cannot read or write: *incompatible* is not *corrupt*.
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -155,10 +151,10 @@ pub enum Error {
 
 impl Error {
     /// A [`Error::Corrupt`].
-    pub fn corrupt(where_: impl Into<String>, what: impl Into<String>) -> Error {
-        Error::Corrupt {
-            where_: where_.into(),
-            what: what.into(),
-        }
+    pub fn corrupt(
+        structure: Structure,
+        fault: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error::Corrupt(Corruption::new(structure, fault))
     }
 }

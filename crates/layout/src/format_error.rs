@@ -1,5 +1,6 @@
 //! What can be wrong with an image: *not one*, *one that is too new*, *damaged*.
 
+use crate::{Corruption, Structure};
 use thiserror::Error;
 
 /// Why bytes could not be taken for what they should be.
@@ -20,21 +21,16 @@ pub enum FormatError {
         features: String,
     },
     /// The image contradicts itself or its device.
-    #[error("corrupt: {where_}: {what}")]
-    Corrupt {
-        /// Which structure.
-        where_: String,
-        /// What was expected and what was found.
-        what: String,
-    },
+    #[error("corrupt: {0}")]
+    Corrupt(Corruption),
 }
 
 impl FormatError {
     /// A [`FormatError::Corrupt`].
-    pub fn corrupt(where_: impl Into<String>, what: impl Into<String>) -> FormatError {
-        FormatError::Corrupt {
-            where_: where_.into(),
-            what: what.into(),
-        }
+    pub fn corrupt(
+        structure: Structure,
+        fault: impl std::error::Error + Send + Sync + 'static,
+    ) -> FormatError {
+        FormatError::Corrupt(Corruption::new(structure, fault))
     }
 }

@@ -15,6 +15,7 @@
 //! memory the operation *applies*: it creates its patches and cannot fail. So an error means that
 //! nothing was changed.
 
+mod corruption;
 mod error;
 pub mod flags;
 mod format_error;
@@ -27,6 +28,7 @@ pub mod steps;
 pub mod tools;
 mod types;
 
+pub use corruption::{Corruption, Structure};
 pub use error::{Awaited, Error, Result, Step, Stop};
 pub use format_error::FormatError;
 pub use fs::{

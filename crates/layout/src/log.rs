@@ -51,6 +51,9 @@ pub type Findable = std::result::Result<FoundLog, String>;
 
 /// A kind of log. All of it works on devices on which nothing is mounted.
 pub trait LogKind: Sync {
+    /// What it is called, `jbd2`: no two kinds have the same name.
+    fn name(&self) -> &'static str;
+
     /// The features with which [`Tools::make`](crate::tools::Tools::make) makes such a log inside a
     /// file system; none where it is made otherwise.
     fn features(&self) -> &'static [&'static str];

@@ -13,6 +13,39 @@ impl fmt::Display for InodeNumber {
     }
 }
 
+/// A group's number within its file system: a block group of ext, a cylinder group of UFS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupNumber(pub u32);
+
+impl GroupNumber {
+    /// The groups from the first one on, of a file system with that many.
+    pub fn all(count: u32) -> impl DoubleEndedIterator<Item = GroupNumber> + Clone {
+        (0..count).map(GroupNumber)
+    }
+
+    /// The group behind this one.
+    #[must_use]
+    pub fn next(self) -> GroupNumber {
+        GroupNumber(self.0 + 1)
+    }
+
+    /// The group at this place in a table of all groups.
+    pub fn at(index: usize) -> GroupNumber {
+        GroupNumber(index as u32)
+    }
+
+    /// Where the group is in a table of all groups.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for GroupNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// What an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {

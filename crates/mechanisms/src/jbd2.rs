@@ -19,11 +19,13 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_journal::format::ExternalJournal;
 use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
-use backstitch_journal::{Error as JournalError, Journal, JournalDevice, Setup, Transaction};
+use backstitch_journal::{
+    Error as JournalError, Fault, Journal, JournalDevice, Setup, Transaction,
+};
 use backstitch_layout::tools::uuid_text;
 use backstitch_layout::{
     Error, Findable, FoundLog, JournalHost, JournalLocation, JournalPlace, LogKind, LogReport,
-    LogSite, RecoveryMark, Result, Timestamp,
+    LogSite, RecoveryMark, Result, Structure, Timestamp,
 };
 use backstitch_ordering::LogPlace;
 
@@ -39,6 +41,10 @@ const NOT_EMPTY: &str = "its journal is not empty, though the superblock says so
 pub struct Jbd2;
 
 impl LogKind for Jbd2 {
+    fn name(&self) -> &'static str {
+        "jbd2"
+    }
+
     fn features(&self) -> &'static [&'static str] {
         &["has_journal"]
     }
@@ -243,10 +249,10 @@ fn unsupported(what: String) -> Error {
 pub fn from_journal(error: JournalError) -> Error {
     match error {
         JournalError::Device(error) => error.into(),
-        JournalError::Corrupt { position, what } => {
-            Error::corrupt(format!("journal block {position}"), what)
+        JournalError::Corrupt { position, fault } => {
+            Error::corrupt(Structure::JournalBlock { position }, fault)
         }
-        JournalError::NotAJournal { what } => Error::corrupt("journal", what),
+        JournalError::NotAJournal(fault) => Error::corrupt(Structure::JOURNAL, fault),
         error @ JournalError::Incompatible { .. } => unsupported(error.to_string()),
     }
 }
@@ -397,9 +403,9 @@ fn found_damaged<'d>(
             Err(error @ JournalError::Device(_)) => return Err(from_journal(error)),
             // Beside damage, a feature that nobody knows is damage too: no other tool replays this
             // log.
-            Err(error @ JournalError::Incompatible { .. }) if map.has_gaps() => {
-                let superblock = map.superblock();
-                let error = JournalError::corrupt(superblock, error.to_string());
+            Err(JournalError::Incompatible { features }) if map.has_gaps() => {
+                let fault = Fault::UnknownFeatures(features);
+                let error = JournalError::corrupt(map.superblock(), fault);
                 first_error.get_or_insert(error);
             }
             Err(error) => {
@@ -463,7 +469,7 @@ impl Recovery<'_> {
         loop {
             let orphans = match self.host.next_orphans(self.device, self.now, most) {
                 Ok(orphans) => orphans,
-                Err(error @ Error::Corrupt { .. }) if self.damage == Damage::Skip => {
+                Err(error @ Error::Corrupt(_)) if self.damage == Damage::Skip => {
                     self.host.drop_orphans(self.device)?;
                     self.mark.is_damaged = true;
                     self.report.orphans_dropped = Some(error.to_string());

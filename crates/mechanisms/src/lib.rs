@@ -2,9 +2,10 @@
 //!
 //! A mechanism is one file or crate: a [`MechanismKind`], which says what it is called and what it
 //! promises, and the [`Mechanism`] that it makes. It is registered here by a line in
-//! [`Ordering::ALL`]. The log of a mechanism that has one has a life before a mount, a [`LogKind`]:
-//! it is registered in [`LOGS`] and named by [`Ordering::log_kind`]. Those above choose one by the name that a user gives, by what an image has
-//! recorded, or by what they need, and then go by its [`Promises`]. Depends on all mechanisms; they
+//! [`Ordering::ALL`]. The log of a mechanism that has one has a life before a mount, a [`LogKind`],
+//! which the same line names; [`logs`] are all of them. Those above choose a mechanism by the name
+//! that a user gives, by what an image has recorded, or by what they need, and then go by its
+//! [`Promises`]. Depends on all mechanisms; they
 //! know nothing of it.
 //!
 //! The constants of [`Ordering`] are for tests and measurements, which are about one mechanism.
@@ -21,7 +22,7 @@ use backstitch_ordering::{
     AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, CrashRecord, INTERBUFFER,
     LogPlace, Mechanism, MechanismKind, NoLog, Promises, SCHEDULER, SOFT, SYNC,
 };
-use backstitch_rules::Site;
+use backstitch_rules::{Id, Site};
 use thiserror::Error;
 
 pub use backstitch_journal::rules::Rule as JournalRule;
@@ -30,12 +31,13 @@ pub use backstitch_ordering::rules::Rule as OrderingRule;
 /// The order rules of all mechanisms, and those that each of them states.
 pub const RULES: &[&[Site]] = &[OrderingRule::SITES, JournalRule::SITES];
 
-/// The kinds of logs that there are.
-pub const LOGS: &[&dyn LogKind] = &[&jbd2::Jbd2];
-
 /// A registered mechanism.
-#[derive(Clone, Copy, Debug)]
-pub struct Ordering(&'static dyn MechanismKind);
+#[derive(Clone, Copy)]
+pub struct Ordering {
+    kind: &'static dyn MechanismKind,
+    /// The kind of its log.
+    log: Option<&'static dyn LogKind>,
+}
 
 /// There is no mechanism of this name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -51,27 +53,29 @@ pub struct Unknown {
 
 impl Ordering {
     /// Soft updates.
-    pub const SOFT: Ordering = Ordering(&SOFT);
+    pub const SOFT: Ordering = Ordering::alone(&SOFT);
     /// No order.
-    pub const ASYNC: Ordering = Ordering(&ASYNC);
+    pub const ASYNC: Ordering = Ordering::alone(&ASYNC);
     /// Conventional FFS.
-    pub const SYNC: Ordering = Ordering(&SYNC);
+    pub const SYNC: Ordering = Ordering::alone(&SYNC);
     /// The device's queue keeps the order.
-    pub const SCHEDULER: Ordering = Ordering(&SCHEDULER);
+    pub const SCHEDULER: Ordering = Ordering::alone(&SCHEDULER);
     /// Order between whole blocks.
-    pub const INTERBUFFER: Ordering = Ordering(&INTERBUFFER);
+    pub const INTERBUFFER: Ordering = Ordering::alone(&INTERBUFFER);
     /// A ring of batches, each begun as soon as the one before is on stable storage.
-    pub const AMOM_IMMEDIATE: Ordering = Ordering(&AMOM_IMMEDIATE);
+    pub const AMOM_IMMEDIATE: Ordering = Ordering::alone(&AMOM_IMMEDIATE);
     /// The same, each begun a second after that.
-    pub const AMOM_DELAYED: Ordering = Ordering(&AMOM_DELAYED);
+    pub const AMOM_DELAYED: Ordering = Ordering::alone(&AMOM_DELAYED);
     /// The same, one begun every three seconds.
-    pub const AMOM_PERIODIC: Ordering = Ordering(&AMOM_PERIODIC);
+    pub const AMOM_PERIODIC: Ordering = Ordering::alone(&AMOM_PERIODIC);
     /// A journal of metadata.
-    pub const JOURNAL_WRITEBACK: Ordering = Ordering(JournalMode::Writeback.kind());
+    pub const JOURNAL_WRITEBACK: Ordering =
+        Ordering::logging(JournalMode::Writeback.kind(), &jbd2::Jbd2);
     /// A journal of metadata, contents first.
-    pub const JOURNAL_ORDERED: Ordering = Ordering(JournalMode::Ordered.kind());
+    pub const JOURNAL_ORDERED: Ordering =
+        Ordering::logging(JournalMode::Ordered.kind(), &jbd2::Jbd2);
     /// A journal of metadata and contents.
-    pub const JOURNAL_FULL: Ordering = Ordering(JournalMode::Full.kind());
+    pub const JOURNAL_FULL: Ordering = Ordering::logging(JournalMode::Full.kind(), &jbd2::Jbd2);
 
     /// All of them; of those with a number in their names the ones that the papers measured most.
     pub const ALL: [Ordering; 11] = [
@@ -90,17 +94,26 @@ impl Ordering {
 
     /// A mechanism that is not registered, for a test of one.
     pub const fn unregistered(kind: &'static dyn MechanismKind) -> Ordering {
-        Ordering(kind)
+        Ordering::alone(kind)
+    }
+
+    const fn alone(kind: &'static dyn MechanismKind) -> Ordering {
+        Ordering { kind, log: None }
+    }
+
+    const fn logging(kind: &'static dyn MechanismKind, log: &'static dyn LogKind) -> Ordering {
+        let log = Some(log);
+        Ordering { kind, log }
     }
 
     /// Its name, as `--ordering` takes it.
     pub fn name(self) -> &'static str {
-        self.0.name()
+        self.kind.name()
     }
 
     /// What it promises.
     pub fn promises(self) -> Promises {
-        self.0.promises()
+        self.kind.promises()
     }
 
     /// Whether it cannot be made without a log.
@@ -110,8 +123,7 @@ impl Ordering {
 
     /// What finds, recovers and makes its log; `None` where it has none.
     pub fn log_kind(self) -> Option<&'static dyn LogKind> {
-        // Those that have one write jbd2's.
-        self.has_log().then_some(&jbd2::Jbd2)
+        self.log
     }
 
     /// The features with which an image is made that has what the mechanism needs.
@@ -120,9 +132,14 @@ impl Ordering {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
+    /// The rules that it states itself; see [`MechanismKind::own_rules`].
+    pub fn own_rules(self) -> &'static [Id] {
+        self.kind.own_rules()
+    }
+
     /// What is recorded in an image that is mounted with it; see [`MechanismKind::crash_record`].
     pub fn crash_record(self) -> Option<CrashRecord> {
-        self.0.crash_record()
+        self.kind.crash_record()
     }
 
     /// Makes one for a volume. `log`: where its log is.
@@ -130,13 +147,19 @@ impl Ordering {
     /// # Errors
     /// [`NoLog`]: it has one, and `log` is none of its kind.
     pub fn make(self, log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
-        self.0.make(log)
+        self.kind.make(log)
     }
 
     /// Makes one for a volume that is only read. Where this one needs a log it is the
     /// [usual](usual_for) one without: nothing is changed, and all are the same then.
     pub fn make_read_only(self) -> Box<dyn Mechanism> {
         self.make(None).unwrap_or_else(|_| make_without_log())
+    }
+}
+
+impl fmt::Debug for Ordering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ordering").field(&self.name()).finish()
     }
 }
 
@@ -162,10 +185,21 @@ impl FromStr for Ordering {
     }
 }
 
+/// The kinds of logs that there are: those of the registered mechanisms, each once.
+pub fn logs() -> Vec<&'static dyn LogKind> {
+    let mut found: Vec<&dyn LogKind> = Vec::new();
+    for kind in Ordering::ALL.into_iter().filter_map(Ordering::log_kind) {
+        if found.iter().all(|known| known.name() != kind.name()) {
+            found.push(kind);
+        }
+    }
+    found
+}
+
 /// The mechanism of this name.
 pub fn named(name: &str) -> Option<Ordering> {
     let listed = Ordering::ALL.into_iter().find(|o| o.name() == name);
-    listed.or_else(|| AmomKind::named(name).map(|kind| Ordering(kind)))
+    listed.or_else(|| AmomKind::named(name).map(|kind| Ordering::alone(kind)))
 }
 
 /// The mechanism that has this record in an image; one of several where they leave the same behind.

@@ -1,5 +1,6 @@
 //! What a mechanism says of itself before there is one: its name, its promises, its record.
 
+use backstitch_rules::Id;
 use std::any::Any;
 use std::fmt;
 
@@ -141,6 +142,12 @@ pub trait MechanismKind: Sync {
     /// What is recorded in the image while it is mounted with it. `None` for a mechanism that needs
     /// no record: an image with something in its log tells by that how it was left.
     fn crash_record(&self) -> Option<CrashRecord>;
+
+    /// The rules that it states itself, and that nothing else comes by: those are what an ablation
+    /// of this mechanism is about.
+    fn own_rules(&self) -> &'static [Id] {
+        &[]
+    }
 
     /// Makes one for a volume. `log`: where its log is.
     ///

@@ -42,6 +42,7 @@ mod reclaim;
 mod stable;
 mod task;
 mod tasks;
+mod writer;
 
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ pub use error::{Error, Result};
 pub use reclaim::Until;
 pub use task::{Outcome, Poll, Task};
 pub use tasks::NextTry;
+pub use writer::{Chore, NAP, Throttle, Turn};
 
 /// The largest batch that a task puts together: enough for long runs, little enough that who waits
 /// for something else is soon served.

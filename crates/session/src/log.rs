@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, JoinedDevice, OverlayDevice};
 use backstitch_layout::{Error, Findable, LayoutKind, LogSite, Result};
-use backstitch_mechanisms::{LOGS, Ordering, usual_for};
+use backstitch_mechanisms::{Ordering, logs, usual_for};
 use backstitch_ordering::Mechanism;
 
 use crate::Access;
@@ -52,7 +52,7 @@ pub fn prepare(
         host,
     };
     let mut actions = Vec::new();
-    for kind in LOGS {
+    for kind in logs() {
         let Some(report) = kind.recover(site, access.now)? else {
             continue;
         };
@@ -68,7 +68,11 @@ pub fn prepare(
         actions.push("in memory only: the image stays as it is".to_string());
     }
     // A mechanism without a log does not write the image's: a mount says if no other could either.
-    let log = access.ordering.log_kind().unwrap_or(LOGS[0]).find(site)?;
+    let log_kind = (access.ordering.log_kind()).or_else(|| usual_for(true).log_kind());
+    let log = match log_kind {
+        Some(kind) => kind.find(site)?,
+        None => Err("this version writes no log".to_owned()),
+    };
     let is_written = access.ordering.has_log() && !is_read_only;
     let is_joined = is_written && log.as_ref().is_ok_and(|log| log.is_on_log_device);
     let device = match log_device {
@@ -92,7 +96,7 @@ fn has_log(device: &dyn BlockDevice, layout: &dyn LayoutKind) -> Result<bool> {
         log_device: None,
         host: layout.journal_host(),
     };
-    for kind in LOGS {
+    for kind in logs() {
         if kind.needs_recovery(site)?.is_some() {
             return Ok(true);
         }

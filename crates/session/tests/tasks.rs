@@ -10,7 +10,9 @@ use backstitch_ext_tools::mkfs;
 use backstitch_layout::operations;
 use backstitch_layout::{FileType, InodeNumber, NewInode, OpenRequest, Timestamp};
 use backstitch_ordering::PatchId;
-use backstitch_session::{Clock, Error, Found, Outcome, Poll, Session, Task};
+use backstitch_session::{
+    Chore, Clock, Error, Found, NAP, Outcome, Poll, Session, Task, Throttle, Turn,
+};
 use backstitch_store::{Batch, Limits, Optimisations, Store, drive};
 
 const BLOCK_BYTES: u32 = 1024;
@@ -204,4 +206,84 @@ fn after_an_unmount_nothing_is_left_to_be_done() {
     let targets = life.make("a");
     life.finish(Task::make_stable(targets)).unwrap();
     assert!(Life::open(life.device).1.recovery_needed);
+}
+
+/// One turn of the writer: what it wrote, and the nap after it.
+fn turn(life: &mut Life, now: Duration) -> (usize, Option<Duration>) {
+    let (mut turn, mut written) = (Turn::default(), 0);
+    loop {
+        match turn.next(&mut life.session, now, 0) {
+            Chore::Work(task) | Chore::Log(task) => drop(life.finish(task).unwrap()),
+            Chore::Write(batch) => {
+                written += batch.writes.len();
+                life.write(batch);
+            }
+            Chore::Again => return (written, None),
+            Chore::Nap(time) => return (written, Some(time)),
+        }
+    }
+}
+
+/// Turns until there is nothing to do; the blocks written, and the nap.
+fn turns(life: &mut Life, now: Duration) -> (usize, Duration) {
+    let mut sum = 0;
+    for _ in 0..100 {
+        let (written, nap) = turn(life, now);
+        sum += written;
+        if let Some(nap) = nap {
+            return (sum, nap);
+        }
+    }
+    panic!("the writer finds no rest");
+}
+
+#[test]
+fn the_writer_naps_until_changes_have_expired() {
+    let mut life = Life::begin();
+    let made = life.make("a");
+    let now = life.clock.now();
+    assert_eq!(turns(&mut life, now), (0, NAP));
+    assert!(
+        made.iter()
+            .any(|id| life.session.store.graph().is_live(*id))
+    );
+    let expired = now + Duration::from_secs(60);
+    let (written, nap) = turns(&mut life, expired);
+    assert!(written > 0 && nap == NAP, "{written} writes, {nap:?}");
+    assert!(
+        !made
+            .iter()
+            .any(|id| life.session.store.graph().is_live(*id))
+    );
+    assert_eq!(turns(&mut life, expired), (0, NAP));
+}
+
+#[test]
+fn the_writer_leaves_what_has_expired_to_a_large_sync() {
+    let mut life = Life::begin();
+    life.make("a");
+    let expired = life.clock.now() + Duration::from_secs(60);
+    life.session.sync_blocks = 1 << 20;
+    assert_eq!(turns(&mut life, expired), (0, NAP));
+    life.session.sync_blocks = 0;
+    assert!(turns(&mut life, expired).0 > 0);
+}
+
+#[test]
+fn who_waits_for_memory_goes_on_where_nothing_is_on_its_way() {
+    let mut life = Life::begin();
+    // Nothing is crowded: nobody waits.
+    assert!(!Throttle::new(false).must_wait(&life.session));
+    // Somebody holds more than the bound, and nobody retires it.
+    life.session.note_held(u64::MAX / 2);
+    let mut throttle = Throttle::new(false);
+    let mut rounds = 0;
+    while throttle.must_wait(&life.session) {
+        // A batch that is done begins the count anew.
+        throttle.waited(&life.session, rounds != 5);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 26);
+    life.session.note_held(0);
+    assert!(!Throttle::new(true).must_wait(&life.session));
 }

@@ -46,4 +46,4 @@ pub use batch::{Batch, Goal, Rounds};
 pub use kind::{BlockClass, BlockKind, VolumeId};
 pub use seal::{BlockSeal, Seal};
 pub use stats::StoreStats;
-pub use store::{Limits, Miss, Store};
+pub use store::{InRun, Limits, Miss, Store};

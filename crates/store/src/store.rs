@@ -158,11 +158,25 @@ pub struct Store {
     pub(crate) became_ready: Vec<BlockId>,
     pub(crate) seals: Seals,
     slabs: Arc<Slabs>,
-    /// What contents of files that are written now are parts of.
-    lent: Option<Arc<Slab>>,
     /// How much of the slabs blocks are.
     pub(crate) part_bytes: u64,
     pub(crate) is_streaming: bool,
+}
+
+/// The run that a patch is to be a part of, and where its bytes lie.
+#[derive(Clone, Copy, Debug)]
+pub struct InRun<'s> {
+    /// The run; see [`Graph::create_in_run`].
+    pub run: PatchId,
+    /// A slab that the bytes are a part of, if they are: a block that they fill takes its part of
+    /// the slab in place of a copy. The slab counts as memory as long as anybody has a part of it.
+    pub slab: Option<&'s Arc<Slab>>,
+}
+
+impl From<PatchId> for InRun<'_> {
+    fn from(run: PatchId) -> Self {
+        InRun { run, slab: None }
+    }
 }
 
 impl Store {
@@ -193,7 +207,6 @@ impl Store {
             became_ready: Vec::new(),
             seals: Seals::default(),
             slabs: Slabs::new(kept_slab_bytes(limits.memory_bytes) as usize),
-            lent: None,
             part_bytes: 0,
             is_streaming: false,
         }
@@ -393,16 +406,9 @@ impl Store {
         stale
     }
 
-    /// Where slabs for [`lend`](Self::lend) come from.
+    /// Where slabs for [`InRun::slab`] come from.
     pub fn slabs(&self) -> &Arc<Slabs> {
         &self.slabs
-    }
-
-    /// Until further notice, contents of files that are written are parts of this slab where they
-    /// can be: they lie in it, and blocks that they fill take their part of it in place of a copy.
-    /// The slab counts as memory as long as anybody has a part of it.
-    pub fn lend(&mut self, slab: Option<Arc<Slab>>) {
-        self.lent = slab;
     }
 
     /// What is in slabs and in no block.
@@ -500,16 +506,16 @@ impl Store {
         kind: impl Into<BlockKind>,
         change: Change<'_>,
         stating: Stating<'_>,
-        run: PatchId,
+        run: InRun<'_>,
         now: Duration,
     ) -> PatchId {
-        let kind = kind.into();
+        let (kind, InRun { run, slab }) = (kind.into(), run);
         let size = self.block_bytes(volume) as usize;
         let whole = match change {
             Change::Bytes { bytes, .. } if bytes.len() == size => Some(bytes),
             _ => None,
         };
-        let lent = |bytes| Buffer::part(self.lent.as_ref()?, bytes);
+        let lent = |bytes| Buffer::part(slab?, bytes);
         let mut lent = whole.and_then(lent);
         let mut is_given = false;
         let index = match (self.map.get(&self.key(volume, block)), whole) {

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_store::{Batch, BlockClass, Change, Goal, Limits, PatchId, Slab, drive};
+use backstitch_store::{Batch, BlockClass, Change, Goal, InRun, Limits, PatchId, Slab, drive};
 use support::Bench;
 
 const BLOCK_BYTES: usize = 1024;
@@ -23,16 +23,25 @@ impl Bench {
         let mut slab = self.store.slabs().take(SLAB_BLOCKS * BLOCK_BYTES);
         slab.fill(byte);
         let slab = Arc::new(slab);
-        self.store.lend(Some(slab.clone()));
         let mut run = PatchId::COMMITTED;
         for (block, contents) in (first..).zip(slab.chunks(BLOCK_BYTES)) {
-            run = self.write(block, 0, contents, run);
+            let slab = Some(&slab);
+            run = self.write_in_run(block, 0, contents, InRun { run, slab });
         }
-        self.store.lend(None);
         slab
     }
 
     fn write(&mut self, block: u64, offset_bytes: u32, bytes: &[u8], run: PatchId) -> PatchId {
+        self.write_in_run(block, offset_bytes, bytes, run.into())
+    }
+
+    fn write_in_run(
+        &mut self,
+        block: u64,
+        offset_bytes: u32,
+        bytes: &[u8],
+        run: InRun<'_>,
+    ) -> PatchId {
         let change = Change::Bytes {
             offset_bytes,
             bytes,

@@ -145,7 +145,7 @@ fn contents_are_one_unit() {
         };
         run = bench
             .store
-            .patch_in_run(volume, block, class, change, (&[]).into(), run, now);
+            .patch_in_run(volume, block, class, change, (&[]).into(), run.into(), now);
     }
     assert_eq!(bench.store.graph().counters().live, 1);
     bench.store.discard(volume, 8);

@@ -11,7 +11,7 @@ use crate::map::Growth;
 use crate::rules::{Rule, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
-use crate::state::runs::{Mapped, Run};
+use backstitch_blocks::runs::{Mapped, Run};
 
 /// What stands before a write of a part of a file.
 enum Stretch {

@@ -4,16 +4,17 @@
 //! storage (rule 2 of soft updates). Then clearing their bits depends on nothing, and their next
 //! user needs no dependency either. What never was on the disk is given back at once.
 
-use backstitch_layout::{Error, Step, Stop, Timestamp};
+use backstitch_layout::{Error, Step, Stop, Structure, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::deferred::{BUSY_PART, BUSY_PER_CALL, DeadInode, Gathering, Item};
-use crate::state::runs::Run;
 use crate::steps;
+use backstitch_blocks::runs::Run;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
@@ -313,11 +314,9 @@ impl<F: Format> UnixFs<F> {
             Item::Spares(inodes) => {
                 for inode in inodes {
                     if !self.inode_is_marked(v, *inode)? {
-                        return Err(Error::corrupt(
-                            format!("inode {inode}"),
-                            "it was marked as used and is marked as free",
-                        )
-                        .into());
+                        return Err(
+                            Error::corrupt(Structure::inode(*inode), Fault::FreedByOthers).into(),
+                        );
                     }
                 }
                 for inode in inodes {
@@ -359,11 +358,7 @@ impl<F: Format> UnixFs<F> {
             F::gather_attribute_release(self, v, attribute_block)?;
         }
         if !self.inode_is_marked(v, number)? {
-            return Err(Error::corrupt(
-                format!("inode {number}"),
-                "it is in use but marked as free",
-            )
-            .into());
+            return Err(Error::corrupt(Structure::inode(number), Fault::InUseButFree).into());
         }
         let mut left = blocks;
         // Without sectors it has no blocks: nothing to look for.

@@ -4,19 +4,20 @@
 //! its names. Within one block, or what of it is written at once, one patch does it under any
 //! mechanism; elsewhere only where scopes are atomic, and all others refuse it.
 
+use crate::index::entry_unit;
 use backstitch_layout::{Error, Rename, Step, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
-use crate::block_edit::BlockEdit;
-use crate::directory::Found;
-use crate::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN};
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
 use crate::rename::write_edit;
 use crate::rules::{Rule, holds, note_by, wait_for};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
+use backstitch_blocks::block_edit::BlockEdit;
+use backstitch_blocks::directory::Found;
+use backstitch_blocks::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN};
 
 /// One of the two names, and what it stands for so far.
 struct Side<F: Format> {
@@ -133,12 +134,12 @@ impl<F: Format> UnixFs<F> {
         first: &Side<F>,
         second: &Side<F>,
     ) -> PatchId {
-        let block = first.found.block;
+        let (block, unit) = (first.found.block, entry_unit::<F::Entries>(v));
         let Some(bytes) = v.peek(block) else {
             debug_assert!(false, "block {block} is changed but was not read");
             return PatchId::COMMITTED;
         };
-        let mut edit = BlockEdit::<F::Entries>::new(bytes, v.atomic_bytes());
+        let mut edit = BlockEdit::<F::Entries>::new(bytes, unit);
         let header = self.swapped_header(v, first, second);
         edit.put(first.found.offset, &header);
         let header = self.swapped_header(v, second, first);

@@ -13,7 +13,7 @@ use crate::map::{ChangeableMap, Growth};
 use crate::rules::{Rule, holds, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
-use crate::state::runs::{Mapped, Run};
+use backstitch_blocks::runs::{Mapped, Run};
 
 /// What new blocks are to hold.
 #[derive(Clone, Copy)]

@@ -7,13 +7,10 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Step, Stop};
+use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::block_edit::{Room, find_gap, largest_gap};
-use crate::directory::{
-    DirectoryError, Entry, EntryLayout, Found, entries, entry_at, required_len,
-};
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
 use crate::rules::{Rule, wait_for};
@@ -21,10 +18,20 @@ use crate::state::UnixFs;
 use crate::state::directory_index::DirectoryIndex;
 use crate::state::name_table::{self, NameTable};
 use crate::state::room::RoomSummary;
-use crate::state::runs::Mapped;
+use backstitch_blocks::block_edit::{Room, find_gap, largest_gap};
+use backstitch_blocks::directory::{
+    DirectoryError, Entry, EntryLayout, Found, entries, entry_at, required_len,
+};
+use backstitch_blocks::runs::Mapped;
 
 /// Directories of more blocks than this get an index in memory.
 const LINEAR_BLOCKS: u64 = 2;
+
+/// The bytes of a directory's block that an entry is written in, and does not leave: the device's
+/// atomic unit, so that a crash leaves it or not, or the format's, whichever is smaller.
+pub(crate) fn entry_unit<L: EntryLayout>(v: &Volume<'_>) -> usize {
+    v.atomic_bytes().min(L::UNIT_BYTES)
+}
 
 impl<F: Format> UnixFs<F> {
     /// A directory's inode.
@@ -38,11 +45,10 @@ impl<F: Format> UnixFs<F> {
         }
         if !inode.size().is_multiple_of(self.format.block_size().into()) {
             return Err(Error::corrupt(
-                format!("directory {number}"),
-                format!(
-                    "its size, {}, is no multiple of the block size",
-                    inode.size()
-                ),
+                Structure::directory(number),
+                Fault::SizeNotWhole {
+                    bytes: inode.size(),
+                },
             )
             .into());
         }
@@ -240,8 +246,8 @@ impl<F: Format> UnixFs<F> {
             return Ok(inode);
         }
         Err(Error::corrupt(
-            format!("directory {directory}"),
-            format!("a name stands for inode {inode}, which does not exist"),
+            Structure::directory(directory),
+            Fault::NameOfMissing { inode },
         )
         .into())
     }
@@ -254,7 +260,7 @@ impl<F: Format> UnixFs<F> {
             return Ok(());
         }
         self.want_directory(v, inode)?;
-        let unit = v.atomic_bytes();
+        let unit = entry_unit::<F::Entries>(v);
         let mut index = DirectoryIndex {
             places: NameTable::default(),
             room: RoomSummary::new(),
@@ -296,7 +302,7 @@ impl<F: Format> UnixFs<F> {
             return Ok(None);
         }
         self.build_index(v, number, inode)?;
-        let unit = v.atomic_bytes();
+        let unit = entry_unit::<F::Entries>(v);
         loop {
             let candidate = self
                 .inodes
@@ -332,7 +338,7 @@ impl<F: Format> UnixFs<F> {
         let Some(block) = self.directory_block(v, inode, logical)? else {
             return Ok(None);
         };
-        let unit = v.atomic_bytes();
+        let unit = entry_unit::<F::Entries>(v);
         let found = find_gap::<F::Entries>(v.read(block)?, name.len(), unit)
             .map_err(|e| corrupt_directory(number, logical, e))?;
         Ok(found.map(|gap| Room {
@@ -531,8 +537,6 @@ impl<F: Format> UnixFs<F> {
 
 /// The error for a directory's block that is wrong.
 pub fn corrupt_directory(number: u32, logical: u64, error: DirectoryError) -> Error {
-    Error::corrupt(
-        format!("directory {number}, block {logical}"),
-        error.to_string(),
-    )
+    let directory = InodeNumber(number);
+    Error::corrupt(Structure::DirectoryBlock { directory, logical }, error)
 }

@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use backstitch_layout::{
-    AccessTimes, Attributes, Error, FileType, InodeNumber, SetAttributes, Step, Timestamp, flags,
+    AccessTimes, Attributes, Error, FileType, InodeNumber, SetAttributes, Step, Structure,
+    Timestamp, flags,
 };
 use backstitch_ordering::{NewObject, PatchId, Volume};
 use smallvec::SmallVec;
 
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
 use crate::rules::{Rule, holds, note_by};
@@ -82,8 +84,8 @@ impl<F: Format> UnixFs<F> {
         }
         if inode.file_type().is_none() {
             return Err(Error::corrupt(
-                format!("inode {number}"),
-                format!("mode {:#o} is of no file type", inode.mode()),
+                Structure::inode(number),
+                Fault::ModeOfNoType { mode: inode.mode() },
             )
             .into());
         }

@@ -9,10 +9,10 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::directory::NAME_MAX_BYTES;
 use crate::format::Format;
 use crate::state::UnixFs;
 use crate::state::free_runs::{FreeRuns, Freed};
+use backstitch_blocks::directory::NAME_MAX_BYTES;
 
 impl<F: Format> UnixFs<F> {
     fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {

@@ -10,7 +10,6 @@
 //! | module | what |
 //! |---|---|
 //! | `format` | what a format is: inodes, space, and the rest |
-//! | `directory`, `bitmap` | entries and bits, as all formats have them |
 //! | `replaced` | the mark of a directory that another one replaces |
 //! | `state` | what an open file system keeps in memory: plain data without operations on the disk |
 //! | `inodes` | reading and changing inodes, `pending` what of them is under way to the disk |
@@ -23,19 +22,19 @@
 //! | `steps` | how much one step of a long operation takes on |
 //! | `reclaim` | freeing what a crash left |
 //! | `rules` | the rules that it states, by name |
+//! | `fault` | what can be wrong in an image |
 //! | `layout` | the file system as the layers above see it |
 //!
-//! Depends on `layout`, `ordering` and what is below them; knows no format and no mechanism.
-//! Dependencies among the modules go one way: `directory` and `rules` are at the bottom, `state`
-//! above them, the operations on the state above that, `layout` at the top.
+//! Entries of directories, bitmaps and runs as bytes are in the crate `blocks`.
+//!
+//! Depends on `blocks`, `layout`, `ordering` and what is below them; knows no format and no
+//! mechanism. Dependencies among the modules go one way: `rules` is at the bottom, `state` above it, the operations on the state above that, `layout` at the top.
 
-pub mod bitmap;
-pub mod block_edit;
 mod contents;
 mod deferred;
-pub mod directory;
 mod exchange;
 mod extend;
+mod fault;
 pub mod format;
 mod index;
 mod inodes;
@@ -59,9 +58,12 @@ mod spares;
 mod state;
 mod steps;
 
-pub use block_edit::Room;
-pub use directory::Found;
+pub use backstitch_blocks::block_edit::Room;
+pub use backstitch_blocks::directory::Found;
+pub use backstitch_blocks::runs::{Mapped, Run};
+pub use backstitch_blocks::{bitmap, block_edit, directory, tail};
 pub use extend::NewContents;
+pub use fault::Fault;
 pub use index::corrupt_directory;
 pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
 pub use map::Growth;
@@ -70,5 +72,4 @@ pub use state::UnixFs;
 pub use state::directory_index::hash as name_hash;
 pub use state::patches::PatchIds;
 pub use state::reclaim::Reclaim;
-pub use state::runs::{Mapped, Run};
 pub use state::windows::Windows;

@@ -18,7 +18,7 @@ use crate::rules::{Rule, holds, wait_for};
 use crate::state::UnixFs;
 use crate::state::left_places::Left;
 use crate::state::patches::PatchIds;
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// The most places that are kept.
 const PLACES_MAX: usize = 64;
@@ -65,15 +65,15 @@ impl<F: Format> UnixFs<F> {
             }
             // No append fails for a bitmap that it has no need of.
             let group = self.format.group_of_block(*from);
-            let is_there = group < self.format.groups_count();
-            if !is_there || v.peek(self.format.block_bitmap(group)).is_none() {
+            let is_there = group.0 < self.format.groups_count();
+            if !is_there || v.peek(self.format.block_bits(group).block).is_none() {
                 return Ok(stay);
             }
             // Of a damaged file: a block that is its own, or marked as free, cannot be given away.
             let run = Run::one(*from);
             match self.format.check_blocks_used(v, run) {
                 Ok(()) if moves.iter().all(|m: &Moved| m.from != *from) => {}
-                Ok(()) | Err(Stop::Failed(Error::Corrupt { .. })) => return Ok(stay),
+                Ok(()) | Err(Stop::Failed(Error::Corrupt(_))) => return Ok(stay),
                 Err(error) => return Err(error),
             }
             let left = self.left_places.list.iter().find(|place| {

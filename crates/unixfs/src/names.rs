@@ -1,16 +1,14 @@
 //! Making names, and the inodes they stand for.
 
-use backstitch_layout::{Error, FileType, NewInode, Step, Timestamp, flags};
+use crate::index::entry_unit;
+use backstitch_layout::{
+    Error, FileType, InodeNumber, NewInode, Step, Structure, Timestamp, flags,
+};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
 
-use crate::block_edit::Room;
-use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
-use crate::directory::{
-    EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, encode_entry,
-    new_directory_block,
-};
 use crate::extend::NewContents;
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
 use crate::kinds;
 use crate::map::Growth;
@@ -18,8 +16,14 @@ use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 use crate::state::patches::PatchIds;
-use crate::state::runs::{Mapped, Run};
 use crate::state::spares::Spare;
+use backstitch_blocks::block_edit::Room;
+use backstitch_blocks::block_edit::{cut_into_units, entry_bytes};
+use backstitch_blocks::directory::{
+    EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, encode_entry,
+    new_directory_block, unused_head,
+};
+use backstitch_blocks::runs::{Mapped, Run};
 
 /// Where a new name goes.
 pub(crate) enum Place {
@@ -285,7 +289,7 @@ impl<F: Format> UnixFs<F> {
             before_name.push(parent_link);
             let code = self.type_code(FileType::Directory);
             let mut contents = new_directory_block::<F::Entries>(bs, number, directory, code);
-            cut_into_units::<F::Entries>(&mut contents, v.atomic_bytes());
+            cut_into_units::<F::Entries>(&mut contents, entry_unit::<F::Entries>(v));
             // The child's `..` counts once the child's inode shows it, and not before: the block
             // itself waits for nothing, or the blocks of a new tree could only be written level by
             // level.
@@ -365,7 +369,7 @@ impl<F: Format> UnixFs<F> {
                 let bs = self.block_size();
                 let mut contents = encode_entry::<F::Entries>(inode, kind, name, bs);
                 contents.resize(bs, 0);
-                cut_into_units::<F::Entries>(&mut contents, v.atomic_bytes());
+                cut_into_units::<F::Entries>(&mut contents, entry_unit::<F::Entries>(v));
                 let contents = NewContents {
                     kind: kinds::DIRECTORY,
                     bytes: &contents,
@@ -417,7 +421,10 @@ impl<F: Format> UnixFs<F> {
     ) -> PatchId {
         let (block, mut gap) = (room.block, room.gap);
         let mut after = PatchIds::from_slice(after);
-        if let Some(before) = gap.shortened.filter(|_| gap.is_apart(v.atomic_bytes())) {
+        if let Some(before) = gap
+            .shortened
+            .filter(|_| gap.is_apart(entry_unit::<F::Entries>(v)))
+        {
             // On the disk the space may still be an entry's, or a name's that crosses the border.
             let mut pending = Vec::new();
             v.pending(block, &mut pending);
@@ -502,9 +509,9 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::Invalid.into());
         }
         let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
-        let does_not_fit = |into: &str| {
-            let what = format!("{len} bytes do not fit into its {into}");
-            Error::corrupt(format!("symlink {number}"), what)
+        let does_not_fit = |into| {
+            let fault = Fault::TargetTooLong { bytes: len, into };
+            Error::corrupt(Structure::Symlink(InodeNumber(number)), fault)
         };
         if inode.is_fast_symlink(self.format.block_size()) {
             let target = inode.inline_bytes().get(..len).map(<[u8]>::to_vec);

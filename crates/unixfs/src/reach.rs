@@ -3,12 +3,12 @@
 
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::directory::Found;
 use crate::format::{Format, Inode};
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
 use crate::state::directory_index::hash;
 use crate::state::inode::PendingName;
+use backstitch_blocks::directory::Found;
 
 impl<F: Format> UnixFs<F> {
     /// Remembers that a name is gone from a directory once `cleared` is on the disk.

@@ -1,16 +1,17 @@
 //! Removing names, and what goes with the last one.
 
-use backstitch_layout::{Error, Step, Timestamp, flags};
+use backstitch_layout::{Error, Step, Structure, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::directory::Found;
-use crate::directory::{NAME_MAX_BYTES, OFFSET_INODE};
+use crate::fault::Fault;
 use crate::format::DIRECT_POINTERS;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
+use backstitch_blocks::directory::Found;
+use backstitch_blocks::directory::{NAME_MAX_BYTES, OFFSET_INODE};
 
 impl<F: Format> UnixFs<F> {
     /// Takes a name away: a file's, or an empty directory's.
@@ -118,8 +119,8 @@ impl<F: Format> UnixFs<F> {
         let target = self.read_any_inode(v, inode)?;
         if target.links() == 0 || target.file_type().is_none() {
             return Err(Error::corrupt(
-                format!("directory {directory}"),
-                format!("a name stands for inode {inode}, which is not in use"),
+                Structure::directory(directory),
+                Fault::NameOfFree { inode },
             )
             .into());
         }

@@ -4,12 +4,11 @@
 //! move is atomic. Elsewhere the object has both names for a while: link count +1, new name, old
 //! name cleared, link count −1, each on the disk no earlier than the one before.
 
-use backstitch_layout::{Error, Rename, RenameMode, Step, Timestamp, flags};
+use crate::index::entry_unit;
+use backstitch_layout::{Error, Rename, RenameMode, Step, Structure, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::block_edit::BlockEdit;
-use crate::directory::Found;
-use crate::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN, entries};
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
 use crate::names::{Place, check_name};
@@ -17,6 +16,9 @@ use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 use crate::state::patches::PatchIds;
+use backstitch_blocks::block_edit::BlockEdit;
+use backstitch_blocks::directory::Found;
+use backstitch_blocks::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN, entries};
 
 /// A move whose checks have passed.
 struct Move<'a, F: Format> {
@@ -170,11 +172,7 @@ impl<F: Format> UnixFs<F> {
             let inode = self.read_directory_inode(v, at)?;
             at = self.find_dotdot(v, at, &inode)?.inode;
         }
-        Err(Error::corrupt(
-            format!("directory {into}"),
-            "its parents never lead to the root",
-        )
-        .into())
+        Err(Error::corrupt(Structure::directory(into), Fault::ParentsNeverEnd).into())
     }
 
     pub(crate) fn find_dotdot(
@@ -183,7 +181,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
     ) -> Step<Found> {
-        let missing = || Error::corrupt(format!("directory {number}"), "it has no '..'");
+        let missing = || Error::corrupt(Structure::directory(number), Fault::NoParent);
         let block = self.directory_block(v, inode, 0)?.ok_or_else(missing)?;
         let inodes_count = self.format.inodes_count();
         let found = entries::<F::Entries>(v.read(block)?, inodes_count)
@@ -505,7 +503,7 @@ impl<F: Format> UnixFs<F> {
             .inode
             .file_type()
             .map_or(TYPE_UNKNOWN, |t| self.type_code(t));
-        let mut edit = BlockEdit::new(v.peek(block)?, v.atomic_bytes());
+        let mut edit = BlockEdit::new(v.peek(block)?, entry_unit::<F::Entries>(v));
         let offset = match &m.target {
             Some((found, _)) => {
                 let header = self.entry_header(v, found, m.old.inode, kind);

@@ -3,11 +3,11 @@
 
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::directory::Found;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::replaced::{self, Place};
 use crate::rules::{Rule, wait_for};
 use crate::state::UnixFs;
+use backstitch_blocks::directory::Found;
 
 impl<F: Format> UnixFs<F> {
     /// Where a name is, as marks have it.

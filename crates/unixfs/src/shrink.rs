@@ -9,8 +9,8 @@ use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
-use crate::state::runs::{Mapped, Run};
 use crate::steps;
+use backstitch_blocks::runs::{Mapped, Run};
 
 /// How many leaf indirect blocks one step may look at.
 const LEAVES_PER_STEP: u64 = 256;

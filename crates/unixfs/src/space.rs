@@ -3,15 +3,16 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, Step};
+use backstitch_layout::{Error, Step, Structure};
 use backstitch_ordering::Volume;
 
-use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
-use crate::state::runs::Run;
+use backstitch_blocks::bitmap::Bits;
+use backstitch_blocks::runs::Run;
 
 impl<F: Format> UnixFs<F> {
     /// Marks free blocks as used; the bitmaps must be in memory. Appends the patches.
@@ -36,15 +37,15 @@ impl<F: Format> UnixFs<F> {
 
     /// Whether an inode is marked as used.
     pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Step<bool> {
-        let (block, bit) = self.bit_of_inode(inode);
-        Ok(bitmap::test(v.read(block)?, bit))
+        let (bits, bit) = self.bit_of_inode(inode);
+        Ok(bits.marks(v.read(bits.block)?).is_used(bit))
     }
 
-    /// The bitmap that has an inode's bit, and which it is.
-    fn bit_of_inode(&self, inode: u32) -> (u64, usize) {
+    /// The bits among which an inode's is, and which it is.
+    fn bit_of_inode(&self, inode: u32) -> (Bits, usize) {
         let group = self.format.group_of_inode(inode);
         let bit = inode - self.format.group_first_inode(group);
-        (self.format.inode_bitmap(group), bit as usize)
+        (self.format.inode_bits(group), bit as usize)
     }
 
     /// Drops what is not written yet of blocks of the inode table in which an inode was freed and
@@ -64,14 +65,13 @@ impl<F: Format> UnixFs<F> {
             let Ok((block, _)) = self.format.inode_place(inode) else {
                 continue;
             };
-            let (bitmap_block, first) = self.bit_of_inode(inode);
+            let (bits, first) = self.bit_of_inode(inode);
             let end = (first + in_block).min(self.format.inodes_per_group() as usize);
-            let bits = v.peek(bitmap_block);
-            let is_unused = |bits: &[u8]| {
-                bitmap::find_set(bits, first, end).is_none()
+            let is_unused = |bytes: &[u8]| {
+                bits.marks(bytes).first_used(first, end).is_none()
                     || !holds(Rule::TableBlockForgottenOnlyIfUnused)
             };
-            if bits.is_some_and(|bits| is_unused(bits)) {
+            if v.peek(bits.block).is_some_and(|bytes| is_unused(bytes)) {
                 v.discard(block);
             }
         }
@@ -100,11 +100,12 @@ impl<F: Format> UnixFs<F> {
         let start = self.format.group_first_block(group);
         let count = self.format.blocks_in_group(group) as usize;
         let stop = range.end.min(start + count as u64);
-        let bits = v.read(self.format.block_bitmap(group))?;
+        let bits = self.format.block_bits(group);
+        let marks = bits.marks(v.read(bits.block)?);
         let mut found = Vec::new();
         let mut bit = (first - start) as usize;
-        while let Some(free) = bitmap::find_zero(bits, bit, count) {
-            bit = bitmap::find_set(bits, free, count).unwrap_or(count);
+        while let Some(free) = marks.first_free(bit, count) {
+            bit = marks.first_used(free, count).unwrap_or(count);
             found.push(start + free as u64..(start + bit as u64).min(stop));
         }
         for run in found {
@@ -130,11 +131,7 @@ pub fn checked_block(format: &impl Format, block: u64) -> Step<u64> {
     if format.is_data_run(Run::one(block)) {
         return Ok(block);
     }
-    Err(Error::corrupt(
-        "block map",
-        format!("block {block} is outside of the file system or belongs to its metadata"),
-    )
-    .into())
+    Err(Error::corrupt(Structure::BLOCK_MAP, Fault::NoBlockOfFiles { block }).into())
 }
 
 /// A run of a file's blocks.
@@ -146,12 +143,11 @@ pub fn checked_run(format: &impl Format, run: Run) -> Step<Run> {
         return Ok(run);
     }
     Err(Error::corrupt(
-        "block map",
-        format!(
-            "blocks {}..{} are outside of the file system or its metadata",
-            run.start,
-            run.end()
-        ),
+        Structure::BLOCK_MAP,
+        Fault::NoRunOfFiles {
+            start: run.start,
+            end: run.end(),
+        },
     )
     .into())
 }

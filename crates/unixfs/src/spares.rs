@@ -64,7 +64,7 @@ impl<F: Format> UnixFs<F> {
         if 4 * left >= most
             || !is_room
             || !self.can_look_ahead(v)
-            || v.peek(self.format.inode_bitmap(group)).is_none()
+            || v.peek(self.format.inode_bits(group).block).is_none()
         {
             return;
         }

@@ -4,13 +4,14 @@
 //! atomic by what it changes: a transaction has room for its blocks. What a step frees changes a
 //! bitmap in each group in which it lies, at the transaction's end at the latest.
 
+use backstitch_layout::GroupNumber;
 pub(crate) use backstitch_layout::steps::are_forgetful;
 use backstitch_layout::steps::are_small;
 use backstitch_ordering::Volume;
 
 use crate::format::Format;
 use crate::state::UnixFs;
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors
 /// of groups, an attribute block.
@@ -32,7 +33,7 @@ impl<F: Format> UnixFs<F> {
         if room == usize::MAX {
             return true;
         }
-        let mut groups: Vec<u32> = Vec::new();
+        let mut groups: Vec<GroupNumber> = Vec::new();
         for run in freed {
             self.groups_of(*run, |group| {
                 if groups.last() != Some(&group) {
@@ -61,8 +62,9 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    fn groups_of(&self, run: Run, visit: impl FnMut(u32)) {
+    fn groups_of(&self, run: Run, visit: impl FnMut(GroupNumber)) {
         let last = run.end().saturating_sub(1).max(run.start);
-        (self.format.group_of_block(run.start)..=self.format.group_of_block(last)).for_each(visit);
+        let [first, last] = [run.start, last].map(|block| self.format.group_of_block(block).0);
+        (first..=last).map(GroupNumber).for_each(visit);
     }
 }

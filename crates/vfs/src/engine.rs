@@ -413,7 +413,7 @@ pub(crate) fn monotonic(clock: ClockId) -> Duration {
 
 /// An image that contradicts itself is not written to any more: who knows what else is wrong.
 fn note_corruption(core: &mut Core, error: &LayoutError) {
-    if let LayoutError::Corrupt { .. } = error
+    if let LayoutError::Corrupt(_) = error
         && core.fs.read_only_reason().is_none()
     {
         tracing::error!("{error}; the file system is read-only from now on");

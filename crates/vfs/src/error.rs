@@ -82,7 +82,7 @@ impl Error {
                 E::Loop => 40,
                 E::NoAttribute => 61,
                 E::NotSupported | E::Unsupported(_) => 95,
-                E::Corrupt { .. } => 117,
+                E::Corrupt(_) => 117,
             },
         }
     }

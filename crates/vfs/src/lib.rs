@@ -67,7 +67,7 @@ mod writer;
 pub use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DirectoryEntry, Error as LayoutError,
     FileSystemStatistics, FileType, InodeNumber, LayoutKind, NewInode, RenameMode, Seek,
-    SetAttributes, SetXattrMode, Timestamp, flags,
+    SetAttributes, SetXattrMode, Structure, Timestamp, flags,
 };
 pub use backstitch_mechanisms::Ordering;
 pub use backstitch_ordering::{GroupError, GroupId};

@@ -1,7 +1,7 @@
 //! Contents on their way from a caller into blocks.
 //!
 //! What a caller writes is copied once, into a slab, and blocks that it fills become parts of that
-//! (`Store::lend`). It lies there as it will lie in its blocks, so that these begin at whole
+//! (`Volume::lending`). It lies there as it will lie in its blocks, so that these begin at whole
 //! sectors.
 
 use std::sync::Arc;
@@ -91,9 +91,6 @@ impl Taken {
         v: &mut Volume<'_>,
         write: impl FnOnce(&mut Volume<'_>, &[u8]) -> T,
     ) -> T {
-        v.lend(Some(self.slab.clone()));
-        let written = write(v, self.bytes());
-        v.lend(None);
-        written
+        v.lending(&self.slab, |v| write(v, self.bytes()))
     }
 }

@@ -4,21 +4,12 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use backstitch_session::{BATCH_BYTES, Task};
-use backstitch_store::{Batch, Goal};
+use backstitch_session::{Chore, NAP, Throttle, Turn};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::{MemoryStats, Result, under};
+use crate::{MemoryStats, under};
 
-/// No batch is larger than this part of the bound on memory: its versions stay in memory beside
-/// newer ones.
-const BATCH_PART: u64 = 4;
-/// From how many blocks on the writer leaves everything to a sync that is writing them: as many as
-/// its own batches have.
-const LARGE_SYNC_BLOCKS: usize = 4096;
-/// How long the writer sleeps at most: the resolution of expiry.
-const NAP: Duration = Duration::from_millis(500);
 /// Less free memory than this stays with the process: the next changes want it again.
 const WORTH_GIVING_BACK_BYTES: u64 = 64 << 20;
 
@@ -46,27 +37,13 @@ fn turn(engine: &Weak<Engine>) -> bool {
         return !core.stopping;
     }
     engine.write_gathered_long_ago(&mut core);
-    // An error has made the file system read-only, and is told to each caller.
-    let _ = engine.do_deferred_work(&mut core);
-    if let Err(error) = engine.tend_log(&mut core) {
-        tracing::error!("{error}");
-    }
-    engine.note_held(&mut core);
-    let issued = engine.write_issued(&mut core);
-    let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core) || issued;
-    core.store.trim();
-    let gave_back = !wrote && engine.give_back_memory(&mut core);
-    // What the deferred work has changed can wait: spinning over it would take up one removed file
-    // at a time. Nor is there anything to wait for where somebody may have called while the lock
-    // was not held.
-    if !wrote && !gave_back && !core.stopping && !core.store.graph().has_fired() {
-        let clock = engine.clock();
-        let issue = core.next_issue().map(|at| at.saturating_sub(clock));
-        // What is issued and could not be written waits for a batch on its way.
-        let nap = issue
-            .filter(|time| !time.is_zero())
-            .map_or(NAP, |time| time.min(NAP));
-        engine.wake_writer.wait_for(&mut core, nap);
+    if let Some(nap) = engine.do_chores(&mut core) {
+        let gave_back = engine.give_back_memory(&mut core);
+        // Nor is there anything to wait for where somebody may have called while the lock was not
+        // held.
+        if !gave_back && !core.stopping {
+            engine.wake_writer.wait_for(&mut core, nap);
+        }
     }
     !core.stopping
 }
@@ -87,103 +64,57 @@ impl Engine {
         true
     }
 
-    /// Ends a transaction that is old, and keeps half of the log free.
-    fn tend_log(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
-        if core.session.is_commit_due(self.clock()) {
-            self.commit(core)?;
-            let last = core.log_state().map(|log| log.last);
-            self.make_stable(core, last.into_iter().collect())?;
+    /// One turn of what the session wants its writer to do. How long to sleep then, if at all.
+    fn do_chores(&self, core: &mut MutexGuard<'_, Core>) -> Option<Duration> {
+        let mut turn = Turn::default();
+        loop {
+            let held_bytes = self.held_bytes();
+            match turn.next(&mut core.session, self.clock(), held_bytes) {
+                Chore::Work(task) => {
+                    // An error has made the file system read-only, and is told to each caller.
+                    let _ = self.drive(core, task);
+                }
+                Chore::Log(task) => {
+                    if let Err(error) = self.drive(core, task) {
+                        tracing::error!("{error}");
+                        turn.log_failed();
+                    }
+                }
+                Chore::Write(batch) => self.write_out(core, batch),
+                Chore::Again => return None,
+                Chore::Nap(time) => return Some(time),
+            }
         }
-        if core.session.is_log_filling() {
-            self.drive(core, Task::free_log())?;
-        }
-        Ok(())
     }
 
-    /// Whether a large batch of a sync is under way: what it leaves for later rounds goes in those.
-    /// Bits of it written beside it would each cost a flush that the large batch waits for as well.
-    fn leaves_it_to_a_sync(&self, core: &Core) -> bool {
-        core.sync_blocks >= LARGE_SYNC_BLOCKS && !core.store.is_crowded()
-    }
-
-    /// Writes what the mechanism wants to be written though nobody waits for it.
-    fn write_issued(&self, core: &mut MutexGuard<'_, Core>) -> bool {
-        let hurry = core.store.is_filling();
-        let batch = core.session.next_issued(self.clock(), hurry);
-        batch.map(|batch| self.write_out(core, batch)).is_some()
-    }
-
-    fn write_oldest(&self, core: &mut MutexGuard<'_, Core>) -> bool {
-        let goal = if core.store.is_filling() {
-            Goal::Oldest
-        } else {
-            Goal::Expired
-        };
-        self.write_batch(core, |core, now| {
-            let max_bytes = BATCH_BYTES.min(core.store.limits().memory_bytes / BATCH_PART);
-            core.store.next_batch(goal, now, max_bytes)
-        })
-    }
-
-    /// Puts a batch together, writes it without the lock and reports it done. False where there was
-    /// nothing to write, or a failure was latched.
-    pub(crate) fn write_batch(
-        &self,
-        core: &mut MutexGuard<'_, Core>,
-        make: impl FnOnce(&mut Core, Duration) -> Batch,
-    ) -> bool {
-        if core.latched.is_some() {
-            return false;
-        }
-        let batch = make(core, self.clock());
-        let Some(batch) = core.session.hand_out(batch) else {
-            return false;
-        };
-        self.write_out(core, batch);
-        true
+    /// What a copy of the image that is being made holds in memory.
+    fn held_bytes(&self) -> u64 {
+        self.snapshot.lock().as_ref().map_or(0, |s| s.held_bytes())
     }
 
     /// Tells the store what is held in memory until patches commit, or until a copy has got it.
     pub(crate) fn note_held(&self, core: &mut Core) {
-        let snapshot = self.snapshot.lock().as_ref().map_or(0, |s| s.held_bytes());
-        let deferred = core.fs.deferred();
-        let retiring = deferred.bytes + snapshot;
-        core.store.note_held(retiring, deferred.index_bytes);
+        core.session.note_held(self.held_bytes());
     }
 
     /// Waits while memory is crowded with what is not on disk yet. What is done under patchgroups
-    /// may take a flush for each of them to get there; so it waits a little earlier, and nobody
-    /// else's changes have to wait for somebody's endless chain of groups.
+    /// waits a little earlier than the rest.
     pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
         self.note_held(core);
         let may_be_slow =
             under::under().is_some() && !core.mechanism.kind().promises().scopes_are_atomic();
-        let must_wait = |core: &Core| match may_be_slow {
-            true => core.store.is_nearly_crowded(),
-            false => core.store.is_crowded(),
-        };
-        if !must_wait(core) || core.latched.is_some() {
+        let mut throttle = Throttle::new(may_be_slow);
+        if !throttle.must_wait(core) {
             return;
         }
         core.throttled += 1;
         self.will_wait();
-        // What a running transaction has changed cannot leave memory.
         let _ = self.commit(core);
         let since = self.clock();
-        let mut idle_rounds = 0;
-        while must_wait(core) && core.latched.is_none() && idle_rounds < 20 {
+        while throttle.must_wait(core) {
             self.wake_writer.notify_one();
-            let timed_out = self
-                .batch_done
-                .wait_for(core, Duration::from_millis(100))
-                .timed_out();
-            // Not to hang where nothing can be retired: the operation goes on, and memory grows by
-            // what it needs.
-            idle_rounds = if timed_out && core.batches_in_flight() == 0 {
-                idle_rounds + 1
-            } else {
-                0
-            };
+            let round = self.batch_done.wait_for(core, Throttle::ROUND);
+            throttle.waited(core, round.timed_out());
             self.note_held(core);
         }
         core.throttled_time += self.clock().saturating_sub(since);

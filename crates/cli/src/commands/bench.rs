@@ -1,12 +1,12 @@
 //! `backstitch bench WORKLOAD … TARGET`.
 
-use crate::error::{Error, Result};
-use crate::foreign;
 use crate::host_memory;
-use crate::image::{DeviceOptions, open_device};
-use crate::named::{Named, Part};
 use crate::options::AtomicUnit;
-use crate::{show, size};
+use backstitch_files::error::{Error, Result};
+use backstitch_files::foreign;
+use backstitch_files::image::{DeviceOptions, open_device};
+use backstitch_files::named::{Named, Part};
+use backstitch_files::{show, size};
 mod disk;
 mod imap;
 
@@ -210,8 +210,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     refuse_to_overwrite(args)?;
     if let Some(directory) = &args.plot {
         // Before the runs, which take a while.
-        std::fs::create_dir_all(directory)
-            .map_err(|error| Error::at_path("bench", directory, crate::error::host(&error)))?;
+        std::fs::create_dir_all(directory).map_err(|error| {
+            Error::at_path("bench", directory, backstitch_files::error::host(&error))
+        })?;
     }
     let bar = bar();
     let all = run_series(&specs, args.runs.into(), |spec, round, done| {

@@ -1,6 +1,6 @@
 //! `backstitch completions SHELL`.
 
-use crate::error::Result;
+use backstitch_files::error::Result;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
@@ -23,5 +23,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "backstitch",
         &mut script,
     );
-    crate::show::print_bytes("completions", &script)
+    backstitch_files::show::print_bytes("completions", &script)
 }

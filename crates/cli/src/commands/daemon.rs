@@ -7,7 +7,7 @@
 //! if none comes.
 
 use super::mount::announce;
-use crate::error::{Error, FAILED, Result, host};
+use backstitch_files::error::{Error, FAILED, Result, host};
 use backstitch_fuse::{Ender, Unmounter};
 use backstitch_vfs::Ordering;
 use serde::Serialize;

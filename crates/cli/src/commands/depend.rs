@@ -1,6 +1,6 @@
 //! `backstitch depend "CMD" … "SPEC"`.
 
-use crate::error::{Error, Result, host, warn_line};
+use backstitch_files::error::{Error, Result, host, warn_line};
 use patchgroup::Group;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};

@@ -1,12 +1,12 @@
 //! Disks with partitions: `backstitch info` lists them, and `IMAGE#NAME` is one of them wherever an
 //! image is wanted.
 
-use crate::error::{Error, Result};
-use crate::foreign;
-use crate::{show, size};
 use backstitch_device::BlockDevice;
 use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
 use backstitch_device::signature::{self, Kind};
+use backstitch_files::error::{Error, Result};
+use backstitch_files::foreign;
+use backstitch_files::{show, size};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;

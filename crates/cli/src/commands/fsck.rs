@@ -1,12 +1,12 @@
 //! `backstitch fsck IMAGE`, with the exit code of fsck(8).
 
 use super::journal::{journal_host, refuse_journal};
-use crate::error::{Error, Result};
-use crate::foreign;
-use crate::image::{DeviceOptions, now, open_device};
-use crate::show;
 use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
+use backstitch_files::error::{Error, Result};
+use backstitch_files::foreign;
+use backstitch_files::image::{DeviceOptions, now, open_device};
+use backstitch_files::show;
 use backstitch_formats::{Layout, of};
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::tools::{
@@ -418,7 +418,7 @@ fn replay(
         Ok(Some(report)) => return Ok(report.actions()),
         Ok(None) if !is_unusable && !may_look_further(below, damage)? => return Ok(Vec::new()),
         Ok(None) => None,
-        Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt { .. }))
+        Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt(_)))
             if damage == Damage::Skip =>
         {
             Some(error)

@@ -1,11 +1,12 @@
 //! `backstitch info IMAGE`.
 
 use super::{disk, journal};
-use crate::error::{Error, Result};
-use crate::foreign;
-use crate::image::{DeviceOptions, open_device};
-use crate::{show, size, stack};
+use crate::stack;
 use backstitch_device::BlockDevice;
+use backstitch_files::error::{Error, Result};
+use backstitch_files::foreign;
+use backstitch_files::image::{DeviceOptions, open_device};
+use backstitch_files::{show, size};
 use backstitch_layout::tools::{CheckError, Info, uuid_text};
 use backstitch_mechanisms::recorded;
 use backstitch_ordering::CrashRecord;

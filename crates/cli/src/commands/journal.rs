@@ -1,10 +1,10 @@
 //! `backstitch journal dump IMAGE`, and what `info` says of a journal.
 
-use crate::error::{Error, Result, host};
-use crate::foreign;
-use crate::image::{DeviceOptions, open_device};
-use crate::{show, size};
 use backstitch_device::BlockDevice;
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::foreign;
+use backstitch_files::image::{DeviceOptions, open_device};
+use backstitch_files::{show, size};
 use backstitch_journal::dump::{self, Line};
 use backstitch_journal::format::{ChecksumKind, ExternalJournal};
 use backstitch_journal::{Journal, JournalDevice};

@@ -1,6 +1,6 @@
 //! Commands that have their names already and nothing behind them yet.
 
-use crate::error::{Error, Result};
+use backstitch_files::error::{Error, Result};
 use std::ffi::OsString;
 
 macro_rules! later {

@@ -1,6 +1,6 @@
 //! `backstitch man DIR`.
 
-use crate::error::{Error, Result, host};
+use backstitch_files::error::{Error, Result, host};
 use clap::CommandFactory;
 use std::path::PathBuf;
 

@@ -1,14 +1,14 @@
 //! `backstitch mkfs IMAGE`.
 
-use super::cp::report_lost;
-use crate::error::{Error, Result, host};
-use crate::foreign;
-use crate::image::{Access, DeviceOptions, on_fresh_device, open_device};
-use crate::interrupt::Interrupt;
-use crate::named::{Named, NamedPart, Part};
-use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
-use crate::{show, size};
 use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
+use backstitch_files::commands::cp::report_lost;
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::foreign;
+use backstitch_files::image::{Access, DeviceOptions, on_fresh_device, open_device};
+use backstitch_files::interrupt::Interrupt;
+use backstitch_files::named::{Named, NamedPart, Part};
+use backstitch_files::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
+use backstitch_files::{show, size};
 use backstitch_formats::{Layout, Unknown};
 use backstitch_journal::format::{ExternalJournal, Features as JournalFeatures};
 use backstitch_layout::tools::{Info, Mkfs, MkfsError, MkfsJournal, uuid_text};

@@ -1,45 +1,34 @@
-//! The commands, a module each.
+//! The commands on images as a whole and on mounts, a module each. Those on the files of an image
+//! are in the crate `files`.
 
 pub(crate) mod bench;
-pub(crate) mod cat;
-pub(crate) mod chmod;
-pub(crate) mod chown;
 pub(crate) mod completions;
-pub(crate) mod cp;
 pub(crate) mod crash;
 mod daemon;
 pub(crate) mod depend;
-pub(crate) mod df;
 pub(crate) mod disk;
-pub(crate) mod du;
-pub(crate) mod find;
 pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod journal;
 pub(crate) mod later;
-pub(crate) mod ln;
-pub(crate) mod ls;
 pub(crate) mod man;
-pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 mod mount_point;
-pub(crate) mod mv;
 pub(crate) mod order;
-pub(crate) mod rm;
 pub(crate) mod snapshot;
-pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod sync;
-pub(crate) mod touch;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod undo;
 pub(crate) mod wafs;
-pub(crate) mod xattr;
 
 use crate::args::Command;
-use crate::error::Result;
+use backstitch_files::commands::{
+    cat, chmod, chown, cp, df, du, find, ln, ls, mkdir, mv, rm, stat, touch, xattr,
+};
+use backstitch_files::error::Result;
 use std::process::ExitCode;
 
 /// Does what was asked; the exit code where nothing failed.

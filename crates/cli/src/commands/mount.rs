@@ -1,12 +1,13 @@
 //! `backstitch mount IMAGE DIR`.
 
 use super::{daemon, mount_point};
-use crate::error::{Error, Result, USAGE, host, warn_line};
-use crate::foreign;
 use crate::host_memory;
-use crate::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use crate::options::{self, Options};
-use crate::{show, stack};
+use crate::stack;
+use backstitch_files::error::{Error, Result, USAGE, host, warn_line};
+use backstitch_files::foreign;
+use backstitch_files::image::{DeviceOptions, absolute, default_ordering, now, open_device};
+use backstitch_files::show;
 use backstitch_formats::Raw;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
 use backstitch_mechanisms::{named, usual_for};

@@ -1,6 +1,6 @@
 //! What has to be right before anything is mounted: the directory, and the kernel.
 
-use crate::error::{Error, Result, host, warn_line};
+use backstitch_files::error::{Error, Result, host, warn_line};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -1,6 +1,6 @@
 //! `backstitch order -- CMD`.
 
-use crate::error::{Error, Result, host};
+use backstitch_files::error::{Error, Result, host};
 use patchgroup::Group;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -1,10 +1,11 @@
 //! `backstitch snapshot DIR OUT`.
 
 use crate::commands::stats::failure;
-use crate::error::{Error, Result, host};
-use crate::image::now;
-use crate::{show, stack};
+use crate::stack;
 use backstitch_device::{FileDevice, OpenOptions};
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::image::now;
+use backstitch_files::show;
 use backstitch_fuse::SnapshotProgress;
 use backstitch_layout::tools::{CheckOptions, Mode, RepairOptions};
 use backstitch_vfs::stack::Stack;

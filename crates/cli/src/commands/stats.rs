@@ -1,7 +1,7 @@
 //! `backstitch stats DIR`.
 
-use crate::error::{Error, Result, host};
-use crate::{show, size};
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::{show, size};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

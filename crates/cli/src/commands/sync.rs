@@ -1,7 +1,7 @@
 //! `backstitch sync DIR`.
 
 use crate::commands::stats::failure;
-use crate::error::Result;
+use backstitch_files::error::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use super::info::superblock;
 use super::journal;
 use super::mkfs::{parse_uuid, random_uuid};
-use crate::error::{Error, Result};
-use crate::image::{DeviceOptions, now, open_device};
-use crate::show;
+use backstitch_files::error::{Error, Result};
+use backstitch_files::image::{DeviceOptions, now, open_device};
+use backstitch_files::show;
 use backstitch_layout::tools::{Info, Reserved, Tune, TuneError, uuid_text};
 use serde_json::json;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let changed = changed.map_err(|error| {
         let shown = Error::at_path("tune", &args.image, &error);
         match error {
-            TuneError::BadOption(_) => shown.exit(crate::error::USAGE),
+            TuneError::BadOption(_) => shown.exit(backstitch_files::error::USAGE),
             _ => shown,
         }
     })?;

@@ -2,9 +2,9 @@
 
 use super::info::superblock;
 use super::sync::{sync_showing, writing_out_bar};
-use crate::error::{Error, Result, host};
-use crate::image::{DeviceOptions, open_device};
-use crate::mounted;
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::image::{DeviceOptions, open_device};
+use backstitch_files::mounted;
 use backstitch_fuse::{MountError, Unmounter};
 use backstitch_layout::tools::State;
 use indicatif::ProgressBar;

@@ -1,10 +1,10 @@
 //! `backstitch undo UNDO_FILE IMAGE`.
 
-use crate::error::{Error, Result};
-use crate::named::{Named, Part};
-use crate::{show, size};
 use backstitch_device::undo::{UndoError, UndoFile};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
+use backstitch_files::error::{Error, Result};
+use backstitch_files::named::{Named, Part};
+use backstitch_files::{show, size};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;

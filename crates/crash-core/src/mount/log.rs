@@ -1,8 +1,8 @@
 //! Mounts with a journal: its recovery, and what the engine's writer does there between operations.
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, JournalHost, LogSite, Result, Timestamp};
-use backstitch_mechanisms::{LOGS, Ordering};
+use backstitch_layout::{Error, JournalHost, LogSite, Result, Structure, Timestamp};
+use backstitch_mechanisms::{Ordering, logs};
 use backstitch_ordering::Mechanism;
 use backstitch_session::{Outcome, Task};
 
@@ -62,9 +62,9 @@ pub(crate) fn replay(site: LogSite<'_>) -> Result<()> {
         seconds: START_SECONDS,
         nanoseconds: 0,
     };
-    for kind in LOGS {
+    for kind in logs() {
         let done = kind.recover(site, now);
-        done.map_err(|error| Error::corrupt("journal", error.to_string()))?;
+        done.map_err(|error| Error::corrupt(Structure::JOURNAL, error))?;
     }
     Ok(())
 }

@@ -6,9 +6,9 @@ use backstitch_ext::format::bitmap;
 use backstitch_ext::format::directory::type_code;
 use backstitch_ext::format::group::{FLAG_INODES_UNINITIALISED, GroupDescriptor};
 use backstitch_ext::format::superblock::Superblock;
-use backstitch_layout::FileType;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{FileType, GroupNumber};
 use std::sync::atomic::Ordering;
 
 /// Compares the bitmaps with what was found.
@@ -27,11 +27,11 @@ pub(super) fn check<S: Source + ?Sized>(
         ..Summary::default()
     };
     let mut scratch = Vec::new();
-    for group in 0..sb.groups {
-        let bitmap = context.groups[group as usize].block_bitmap;
+    for group in GroupNumber::all(sb.groups) {
+        let bitmap = context.groups[group.index()].block_bitmap;
         let bytes = context.block(bitmap, &mut scratch)?;
         free_blocks += check_block_bitmap(context, gathered, group, bytes, findings);
-        let bitmap = context.groups[group as usize].inode_bitmap;
+        let bitmap = context.groups[group.index()].inode_bitmap;
         let bytes = context.block(bitmap, &mut scratch)?;
         free_inodes += check_inode_bitmap(context, gathered, group, bytes, findings, &mut summary);
     }
@@ -119,7 +119,7 @@ fn mask(valid: usize) -> u64 {
 fn check_block_bitmap<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &Gathered,
-    group: u32,
+    group: GroupNumber,
     bytes: &[u8],
     findings: &mut Findings,
 ) -> u64 {
@@ -158,7 +158,7 @@ fn check_block_bitmap<S: Source + ?Sized>(
         });
     }
     let free = bitmap::count_zeros(bytes, blocks);
-    let counted = context.groups[group as usize].free_blocks;
+    let counted = context.groups[group.index()].free_blocks;
     if free != counted as usize {
         findings.add(Code::FreeBlocksWrong, Location::group(group), || {
             format!("counts {counted} free blocks, the bitmap has {free}")
@@ -177,7 +177,7 @@ fn has_free_tail(bytes: &[u8], bits: usize) -> bool {
 fn check_inode_bitmap<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &Gathered,
-    group: u32,
+    group: GroupNumber,
     bytes: &[u8],
     findings: &mut Findings,
     summary: &mut Summary,
@@ -185,7 +185,7 @@ fn check_inode_bitmap<S: Source + ?Sized>(
     let sb = context.sb;
     let inodes = sb.inodes_per_group as usize;
     let first = u64::from(sb.group_first_inode(group));
-    let infos = gathered.inodes[group as usize].as_deref().unwrap_or(&[]);
+    let infos = gathered.inodes[group.index()].as_deref().unwrap_or(&[]);
     let mut report = |run: &Run| {
         let code = if run.is_leak {
             Code::InodeLeaked
@@ -218,7 +218,7 @@ fn check_inode_bitmap<S: Source + ?Sized>(
             "inodes behind the end of the group are marked as free".into()
         });
     }
-    let descriptor = &context.groups[group as usize];
+    let descriptor = &context.groups[group.index()];
     check_marks(descriptor, infos, group, findings);
     let free = bitmap::count_zeros(bytes, inodes);
     if free != descriptor.free_inodes as usize {
@@ -245,7 +245,7 @@ fn check_inode_bitmap<S: Source + ?Sized>(
 fn check_marks(
     descriptor: &GroupDescriptor,
     infos: &[InodeInfo],
-    group: u32,
+    group: GroupNumber,
     findings: &mut Findings,
 ) {
     let is_uninitialised = descriptor.flags & FLAG_INODES_UNINITIALISED != 0;

@@ -14,9 +14,9 @@ use backstitch_ext::format::features::{
 };
 use backstitch_ext::format::inode::{self, BASE_SIZE, FAST_SYMLINK_MAX, Inode, RawInode, offset};
 use backstitch_ext::format::{BAD_BLOCKS_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE};
-use backstitch_layout::FileType;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{FileType, GroupNumber};
 use rustc_hash::FxHashMap;
 use zerocopy::FromBytes;
 
@@ -46,7 +46,7 @@ pub(crate) fn scan<S: Source + ?Sized>(
         |used, chunk| {
             let mut scan = Scan::new(context, used);
             for group in chunk * per_chunk..groups.min((chunk + 1) * per_chunk) {
-                scan.group(group as u32)?;
+                scan.group(GroupNumber::at(group))?;
             }
             Ok(scan.part)
         },
@@ -134,12 +134,12 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     /// One group's inode table, in runs.
-    fn group(&mut self, group: u32) -> Result<(), CheckError> {
+    fn group(&mut self, group: GroupNumber) -> Result<(), CheckError> {
         let (context, sb) = (self.context, self.context.sb);
         self.part.inodes.push(None);
         let inode_size = sb.inode_size as usize;
         let length = sb.inodes_per_group as usize * inode_size;
-        let start = context.groups[group as usize].inode_table << sb.block_size_bits;
+        let start = context.groups[group.index()].inode_table << sb.block_size_bits;
         let run = (context.source.run_bytes() >> sb.block_size_bits).max(1) << sb.block_size_bits;
         let mut number = sb.group_first_inode(group);
         let (mut scratch, mut at) = (Vec::new(), 0);

@@ -3,6 +3,7 @@
 
 use super::CheckError;
 use super::state::Context;
+use backstitch_ext::JournalFault;
 use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::inode::Inode;
 use backstitch_ext::format::{FormatError, JOURNAL_INODE};
@@ -11,6 +12,7 @@ use backstitch_journal::format::Superblock;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::{Error, JournalMap};
 use backstitch_layout::Error as LayoutError;
+use backstitch_layout::Structure;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
 
@@ -60,21 +62,23 @@ pub(crate) fn find<S: Source + ?Sized>(
 ) -> Result<Result<JournalMap, LayoutError>, CheckError> {
     let read = |block: u64| {
         if !context.sb.is_valid_pointer(block) {
-            let what = format!("block {block} does not exist");
-            return Err(LayoutError::corrupt("journal", what));
+            return Err(LayoutError::corrupt(
+                Structure::JOURNAL,
+                JournalFault::NoSuchBlock { block },
+            ));
         }
         let mut scratch = Vec::new();
         match context.block(block, &mut scratch) {
             Ok(bytes) => Ok(bytes.to_vec()),
             Err(CheckError::Device(error)) => Err(error.into()),
-            Err(error) => Err(LayoutError::corrupt("journal", error.to_string())),
+            Err(error) => Err(LayoutError::corrupt(Structure::JOURNAL, error)),
         }
     };
     match map(
         &read,
         context.sb,
         copy,
-        "the journal's inode",
+        Structure::Sole("the journal's inode"),
         Faults::Refuse,
     ) {
         Err(LayoutError::Device(error)) => Err(error.into()),

@@ -7,6 +7,7 @@ use backstitch_ext::format::features::COMPAT_RESIZE_INODE;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, Inode, POINTERS};
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_ext::format::{RESIZE_INODE, ROOT_INODE};
+use backstitch_layout::GroupNumber;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
 
@@ -109,10 +110,11 @@ fn differing_pointers<S: Source + ?Sized>(
         slots.clone(),
         &mut result,
     );
-    let backups: Vec<u64> = (1..sb.groups)
+    let backups: Vec<u64> = GroupNumber::all(sb.groups)
+        .skip(1)
         .filter(|group| sb.has_super(*group))
         .take(pointers as usize)
-        .map(|group| u64::from(group) * u64::from(sb.blocks_per_group))
+        .map(|group| u64::from(group.0) * u64::from(sb.blocks_per_group))
         .collect();
     for (_, block) in slots {
         let copies = (0..).zip(backups.iter().map(|distance| block + distance));
@@ -130,7 +132,8 @@ fn differing_pointers<S: Source + ?Sized>(
 /// The logical block behind the last one that a sound resize inode maps; 0 where it maps none.
 pub(super) fn resize_end(sb: &Superblock) -> u64 {
     let pointers = sb.block_size / 4;
-    let backups = (1..sb.groups)
+    let backups = GroupNumber::all(sb.groups)
+        .skip(1)
         .filter(|group| sb.has_super(*group))
         .take(pointers as usize)
         .count() as u64;

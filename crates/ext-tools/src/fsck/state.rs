@@ -4,8 +4,8 @@ use super::{CheckError, Options};
 use backstitch_ext::format::GroupDescriptor;
 use backstitch_ext::format::directory::type_code;
 use backstitch_ext::format::superblock::Superblock;
-use backstitch_layout::FileType;
 use backstitch_layout::tools::Source;
+use backstitch_layout::{FileType, GroupNumber};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -73,7 +73,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
         inode: u32,
         scratch: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], CheckError> {
-        let group = &self.groups[self.sb.group_of_inode(inode) as usize];
+        let group = &self.groups[self.sb.group_of_inode(inode).index()];
         let (block, offset) = group.inode_location(self.sb, inode);
         let offset = (block << self.sb.block_size_bits) + offset as u64;
         Ok(self
@@ -88,7 +88,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
             return false;
         }
         let group = self.sb.group_of_block(block);
-        let descriptor = &self.groups[group as usize];
+        let descriptor = &self.groups[group.index()];
         let table_end = descriptor.inode_table + u64::from(self.sb.inode_table_blocks);
         let distance = block - self.sb.group_first_block(group);
         distance < u64::from(self.sb.super_blocks_in_group(group))
@@ -102,7 +102,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
         let mut set = BlockSet::new(self.sb.blocks_count);
         // The boot block is nobody's, but its bit does not exist in any bitmap.
         for (group, descriptor) in self.groups.iter().enumerate() {
-            let group = group as u32;
+            let group = GroupNumber::at(group);
             let first = self.sb.group_first_block(group);
             set.insert_run(first, u64::from(self.sb.super_blocks_in_group(group)));
             set.insert(descriptor.block_bitmap);
@@ -297,7 +297,7 @@ impl Gathered {
     pub(crate) fn inode(&self, sb: &Superblock, inode: u32) -> Option<&InodeInfo> {
         let group = self
             .inodes
-            .get(sb.group_of_inode(inode) as usize)?
+            .get(sb.group_of_inode(inode).index())?
             .as_ref()?;
         let info = group.get(sb.index_in_group(inode) as usize)?;
         info.is_used.then_some(info)

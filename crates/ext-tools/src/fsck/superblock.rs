@@ -15,6 +15,7 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE, not_ext2};
 use backstitch_ext::journal::superblock_names_journal;
+use backstitch_layout::GroupNumber;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
 use zerocopy::FromBytes;
@@ -55,9 +56,9 @@ pub(crate) fn read<S: Source + ?Sized>(
     bytes.copy_from_slice(source.bytes(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, &mut scratch)?);
     let sb = match Superblock::parse(&bytes, source.size_bytes()) {
         Ok(sb) => sb,
-        Err(FormatError::Corrupt { what, .. }) => {
+        Err(FormatError::Corrupt(corruption)) => {
             findings.add(Code::SuperblockCorrupt, Location::FILE_SYSTEM, || {
-                format!("superblock: {what}")
+                corruption.to_string()
             });
             return Ok(None);
         }
@@ -177,13 +178,15 @@ pub(crate) fn read_groups<S: Source + ?Sized>(
         let run = step.min(length - at);
         let bytes = source.bytes(offset + at as u64, run, &mut scratch)?;
         for chunk in bytes.chunks_exact(sb.desc_size as usize) {
-            let group = groups.len() as u32;
+            let group = GroupNumber::at(groups.len());
             let Ok((raw, _)) = RawGroupDescriptor::ref_from_prefix(chunk) else {
                 continue;
             };
             let descriptor = GroupDescriptor::from_raw(raw);
-            if let Some(what) = descriptor.misplaced(sb, group) {
-                findings.add(Code::DescriptorCorrupt, Location::group(group), || what);
+            if let Some(fault) = descriptor.misplaced(sb, group) {
+                findings.add(Code::DescriptorCorrupt, Location::group(group), || {
+                    fault.to_string()
+                });
                 are_good = false;
             }
             groups.push(descriptor);
@@ -228,7 +231,8 @@ pub(crate) fn check_backups<S: Source + ?Sized>(
         SUPERBLOCK_SIZE,
         &mut scratch,
     )?);
-    for group in (1..sb.groups)
+    for group in GroupNumber::all(sb.groups)
+        .skip(1)
         .filter(|group| sb.has_super(*group))
         .take(MAX_BACKUPS)
     {

@@ -4,9 +4,9 @@ use super::directories::Names;
 use super::state::{Context, Gathered, InodeInfo};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::type_code;
-use backstitch_layout::FileType;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{FileType, GroupNumber};
 use std::sync::atomic::Ordering;
 
 /// A directory with more links than this has a count of 1, which says "many" (ext4's `dir_nlink`).
@@ -133,7 +133,7 @@ fn check_links<S: Source + ?Sized>(
     let sb = context.sb;
     for (group, infos) in gathered.inodes.iter().enumerate() {
         let Some(infos) = infos else { continue };
-        let first = sb.group_first_inode(group as u32);
+        let first = sb.group_first_inode(GroupNumber::at(group));
         for (index, info) in infos.iter().enumerate() {
             let inode = first + index as u32;
             let is_exempt = inode < sb.first_inode && inode != ROOT_INODE;

@@ -11,6 +11,7 @@ use backstitch_ext::format::superblock::{
     FLAG_SIGNED_HASH, MAGIC, RawSuperblock, STATE_VALID, SUPERBLOCK_SIZE, Superblock,
 };
 use backstitch_ext::format::{Features, GOOD_OLD_FIRST_INODE, GOOD_OLD_INODE_SIZE};
+use backstitch_layout::GroupNumber;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// `s_default_mount_opts`: user attributes and ACLs.
@@ -78,7 +79,7 @@ impl Geometry {
         let overhead = geometry.raw.s_overhead_clusters.get() + journal_blocks;
         geometry.raw.s_overhead_clusters = overhead.into();
         let needed = u64::from(geometry.first_files_blocks());
-        let free: u64 = (0..geometry.superblock.groups)
+        let free: u64 = GroupNumber::all(geometry.superblock.groups)
             .map(|g| geometry.free_in_group(g))
             .sum();
         if free < needed {
@@ -90,13 +91,13 @@ impl Geometry {
 
     /// The blocks that a group's own structures take: superblock, descriptors, bitmaps, inode
     /// table.
-    pub fn overhead_of_group(&self, group: u32) -> u64 {
+    pub fn overhead_of_group(&self, group: GroupNumber) -> u64 {
         let sb = &self.superblock;
         u64::from(sb.super_blocks_in_group(group)) + 2 + u64::from(sb.inode_table_blocks)
     }
 
     /// The blocks of a group that files can have.
-    pub(super) fn free_in_group(&self, group: u32) -> u64 {
+    pub(super) fn free_in_group(&self, group: GroupNumber) -> u64 {
         u64::from(self.superblock.blocks_in_group(group))
             .saturating_sub(self.overhead_of_group(group))
     }

@@ -13,7 +13,7 @@ use backstitch_ext::format::{
     GOOD_OLD_FIRST_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, bitmap,
 };
 use backstitch_ext::journal::BACKUP_BLOCKS;
-use backstitch_layout::{FileType, Timestamp};
+use backstitch_layout::{FileType, GroupNumber, Timestamp};
 use std::ops::Range;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
     /// Takes free blocks, in order, skipping what belongs to the groups.
     pub(super) fn allocate(&mut self, count: u32) -> Vec<u64> {
         let mut taken = Vec::new();
-        for group in 0..self.sb.groups {
+        for group in GroupNumber::all(self.sb.groups) {
             let first = self.sb.group_first_block(group);
             let data = first + self.geometry.overhead_of_group(group);
             let end = first + u64::from(self.sb.blocks_in_group(group));
@@ -178,7 +178,7 @@ impl<'a> Writer<'a> {
         if self.geometry.journal_blocks > 0 {
             self.write_journal()?;
         }
-        self.free_blocks_total = (0..self.sb.groups)
+        self.free_blocks_total = GroupNumber::all(self.sb.groups)
             .map(|group| self.free_blocks(group))
             .sum();
         Ok(())
@@ -235,9 +235,10 @@ impl<'a> Writer<'a> {
         let pointers = self.block_size() / 4;
         let descriptor_blocks = self.sb.descriptor_blocks as usize;
         let reserved = self.sb.reserved_gdt_blocks as usize;
-        let backups: Vec<u64> = (1..self.sb.groups)
+        let backups: Vec<u64> = GroupNumber::all(self.sb.groups)
+            .skip(1)
             .filter(|group| self.sb.has_super(*group))
-            .map(|group| u64::from(group) * u64::from(self.sb.blocks_per_group))
+            .map(|group| u64::from(group.0) * u64::from(self.sb.blocks_per_group))
             .collect();
         let mut tree_block = vec![0; self.block_size()];
         for index in 0..reserved {
@@ -312,7 +313,7 @@ impl<'a> Writer<'a> {
 
     /// Bitmaps and inode table of every group.
     fn write_groups(&mut self) -> Result<(), MkfsError> {
-        for group in 0..self.sb.groups {
+        for group in GroupNumber::all(self.sb.groups) {
             let first = self.sb.group_first_block(group);
             let block_bitmap = first + u64::from(self.sb.super_blocks_in_group(group));
             let bitmaps = vec![
@@ -327,14 +328,14 @@ impl<'a> Writer<'a> {
     }
 
     /// What the first files got of a group.
-    fn allocated_in_group(&self, group: u32) -> &[u64] {
+    fn allocated_in_group(&self, group: GroupNumber) -> &[u64] {
         let first = self.sb.group_first_block(group);
         let end = first + u64::from(self.sb.blocks_in_group(group));
         let place = |block| self.allocated.partition_point(|taken| *taken < block);
         &self.allocated[place(first)..place(end)]
     }
 
-    fn block_bitmap(&self, group: u32) -> Vec<u8> {
+    fn block_bitmap(&self, group: GroupNumber) -> Vec<u8> {
         let mut bytes = vec![0; self.block_size()];
         let first = self.sb.group_first_block(group);
         let blocks = self.sb.blocks_in_group(group) as usize;
@@ -351,7 +352,7 @@ impl<'a> Writer<'a> {
         bytes
     }
 
-    fn inode_bitmap(&self, group: u32) -> Vec<u8> {
+    fn inode_bitmap(&self, group: GroupNumber) -> Vec<u8> {
         let mut bytes = vec![0; self.block_size()];
         for inode in 1..=LOST_AND_FOUND_INODE {
             if self.sb.group_of_inode(inode) == group {
@@ -364,7 +365,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The blocks with inodes in them, and zeros for the others.
-    fn write_inode_table(&mut self, group: u32, table: u64) -> Result<(), MkfsError> {
+    fn write_inode_table(&mut self, group: GroupNumber, table: u64) -> Result<(), MkfsError> {
         let mut used: Vec<(u64, Vec<u8>)> = Vec::new();
         for (number, bytes) in &self.inodes {
             if self.sb.group_of_inode(*number) != group {
@@ -391,17 +392,17 @@ impl<'a> Writer<'a> {
     }
 
     /// The free blocks of a group once the first files have theirs.
-    fn free_blocks(&self, group: u32) -> u64 {
+    fn free_blocks(&self, group: GroupNumber) -> u64 {
         let used = self.allocated_in_group(group).len() as u64;
         self.geometry.free_in_group(group) - used
     }
 
-    fn free_inodes(&self, group: u32) -> u32 {
+    fn free_inodes(&self, group: GroupNumber) -> u32 {
         let used = (1..=LOST_AND_FOUND_INODE).filter(|i| self.sb.group_of_inode(*i) == group);
         self.sb.inodes_per_group - used.count() as u32
     }
 
-    fn descriptor(&self, group: u32) -> RawGroupDescriptor {
+    fn descriptor(&self, group: GroupNumber) -> RawGroupDescriptor {
         let first = self.sb.group_first_block(group);
         let block_bitmap = first + u64::from(self.sb.super_blocks_in_group(group));
         let directories = [ROOT_INODE, LOST_AND_FOUND_INODE];
@@ -422,17 +423,17 @@ impl<'a> Writer<'a> {
     /// The descriptor table behind every superblock, and the backups of the superblock.
     fn write_descriptors(&mut self) -> Result<(), MkfsError> {
         let mut table = vec![0; self.sb.descriptor_blocks as usize * self.block_size()];
-        for group in 0..self.sb.groups {
-            let start = group as usize * size_of::<RawGroupDescriptor>();
+        for group in GroupNumber::all(self.sb.groups) {
+            let start = group.index() * size_of::<RawGroupDescriptor>();
             let end = start + size_of::<RawGroupDescriptor>();
             table[start..end].copy_from_slice(self.descriptor(group).as_bytes());
         }
         let table: Buffer = table.into();
-        for group in (0..self.sb.groups).filter(|group| self.sb.has_super(*group)) {
+        for group in GroupNumber::all(self.sb.groups).filter(|group| self.sb.has_super(*group)) {
             let first = self.sb.group_first_block(group);
             let behind = (first + 1) << self.sb.block_size_bits;
             self.batch.push(behind, vec![table.clone()])?;
-            if group > 0 {
+            if group.0 > 0 {
                 let mut block = self.superblock(group).to_vec();
                 block.resize(self.block_size(), 0);
                 self.write_block(first, block)?;
@@ -446,9 +447,9 @@ impl<'a> Writer<'a> {
     }
 
     /// The superblock's bytes for a group's copy, with the free counts.
-    fn superblock(&self, group: u32) -> [u8; SUPERBLOCK_SIZE] {
+    fn superblock(&self, group: GroupNumber) -> [u8; SUPERBLOCK_SIZE] {
         let mut raw = self.geometry.raw;
-        let free_blocks: u64 = (0..self.sb.groups)
+        let free_blocks: u64 = GroupNumber::all(self.sb.groups)
             .map(|group| self.free_blocks(group))
             .sum();
         raw.s_free_blocks_count_lo = (free_blocks as u32).into();
@@ -459,7 +460,7 @@ impl<'a> Writer<'a> {
             raw.s_jnl_blocks = copy.map(Into::into);
         }
         if self.sb.revision > 0 {
-            raw.s_block_group_nr = (group as u16).into();
+            raw.s_block_group_nr = (group.0 as u16).into();
         }
         let mut bytes = [0; SUPERBLOCK_SIZE];
         bytes.copy_from_slice(raw.as_bytes());
@@ -472,7 +473,7 @@ impl<'a> Writer<'a> {
     fn finish(mut self) -> Result<Superblock, MkfsError> {
         self.batch.submit()?;
         self.batch.device.flush()?;
-        let bytes = self.superblock(0);
+        let bytes = self.superblock(GroupNumber(0));
         self.batch.device.write(SUPERBLOCK_OFFSET, &bytes)?;
         self.batch.device.flush()?;
         Ok(Superblock::parse(&bytes, self.batch.device.size_bytes())?)

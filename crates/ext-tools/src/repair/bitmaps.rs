@@ -3,7 +3,7 @@
 use super::fixer::{Fixer, put_u16};
 use crate::fsck::{CheckError, Finding};
 use backstitch_ext::format::{bitmap, directory, group};
-use backstitch_layout::FileType;
+use backstitch_layout::{FileType, GroupNumber};
 
 impl Fixer<'_, '_> {
     /// Makes the bitmaps and counters of the groups with findings what was found in use.
@@ -11,7 +11,8 @@ impl Fixer<'_, '_> {
         for finding in findings {
             self.note(finding.location, format!("corrected: {}", finding.what));
         }
-        let mut groups: Vec<u32> = findings.iter().filter_map(|f| f.location.group).collect();
+        let mut groups: Vec<GroupNumber> =
+            findings.iter().filter_map(|f| f.location.group).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
@@ -20,9 +21,9 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    fn group(&mut self, group: u32) -> Result<(), CheckError> {
+    fn group(&mut self, group: GroupNumber) -> Result<(), CheckError> {
         let (sb, size) = (self.sb, self.block_size());
-        let descriptor = self.facts.groups[group as usize];
+        let descriptor = self.facts.groups[group.index()];
         let first = sb.group_first_block(group);
         let blocks = sb.blocks_in_group(group) as usize;
         let mut bits = vec![0; size];
@@ -41,7 +42,7 @@ impl Fixer<'_, '_> {
         let inodes = sb.inodes_per_group as usize;
         let mut bits = vec![0; size];
         let mut directories = 0;
-        let infos = self.facts.gathered.inodes[group as usize].as_deref();
+        let infos = self.facts.gathered.inodes[group.index()].as_deref();
         for (index, info) in infos.unwrap_or(&[]).iter().enumerate() {
             if info.is_used {
                 bitmap::set(&mut bits, index);

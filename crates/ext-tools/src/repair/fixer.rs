@@ -6,6 +6,7 @@ use crate::fsck::state::{BlockSet, InodeInfo};
 use crate::fsck::{CheckError, Code, Facts, Finding, Location};
 use backstitch_ext::format::Inode;
 use backstitch_ext::format::superblock::Superblock;
+use backstitch_layout::GroupNumber;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,7 +111,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     fn inode_offset(&self, number: u32) -> u64 {
-        let group = &self.facts.groups[self.sb.group_of_inode(number) as usize];
+        let group = &self.facts.groups[self.sb.group_of_inode(number).index()];
         let (block, offset) = group.inode_location(self.sb, number);
         (block << self.sb.block_size_bits) + offset as u64
     }
@@ -143,7 +144,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
     pub(super) fn used_inodes(&self) -> Vec<u32> {
         let mut numbers = Vec::new();
         for (group, infos) in self.facts.gathered.inodes.iter().enumerate() {
-            let first = self.sb.group_first_inode(group as u32);
+            let first = self.sb.group_first_inode(GroupNumber::at(group));
             let infos = infos.as_deref().unwrap_or(&[]);
             let used = infos.iter().enumerate().filter(|(_, info)| info.is_used);
             numbers.extend(used.map(|(index, _)| first + index as u32));

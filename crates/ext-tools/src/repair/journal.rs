@@ -15,7 +15,7 @@ use backstitch_ext::journal::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy}
 use backstitch_journal::JournalMap;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::format::{Features, Sequence, Superblock as JournalSuperblock};
-use backstitch_layout::Error;
+use backstitch_layout::{Error, Structure};
 use rustc_hash::FxHashSet;
 
 impl Fixer<'_, '_> {
@@ -81,10 +81,16 @@ impl Fixer<'_, '_> {
             indirect.borrow_mut().push(block);
             self.block(block).map_err(|error| match error {
                 CheckError::Device(error) => Error::Device(error),
-                error => Error::corrupt("journal", error.to_string()),
+                error => Error::corrupt(Structure::JOURNAL, error),
             })
         };
-        let map = match map(&read, self.sb, copy, "the journal", Faults::LeaveOut) {
+        let map = match map(
+            &read,
+            self.sb,
+            copy,
+            Structure::Sole("the journal"),
+            Faults::LeaveOut,
+        ) {
             Err(Error::Device(error)) => return Err(error.into()),
             found => found.ok(),
         };

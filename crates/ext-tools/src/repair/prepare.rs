@@ -23,6 +23,7 @@ use backstitch_ext::format::group::{GroupDescriptor, RawGroupDescriptor, descrip
 use backstitch_ext::format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
+use backstitch_layout::GroupNumber;
 use core::mem::offset_of;
 use std::cmp::Reverse;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -264,10 +265,11 @@ fn backup(image: &Overlay<'_>, at: u64) -> Result<Option<Backup>, CheckError> {
         return Ok(None);
     }
     let group = sb.group_of_block(block);
-    let is_placed =
-        group > 0 && sb.has_super(group) && sb.group_first_block(group) << sb.block_size_bits == at;
+    let is_placed = group.0 > 0
+        && sb.has_super(group)
+        && sb.group_first_block(group) << sb.block_size_bits == at;
     Ok(
-        is_placed.then(|| match sb.revision > 0 && u32::from(told) == group {
+        is_placed.then(|| match sb.revision > 0 && u32::from(told) == group.0 {
             true => Backup::Told,
             false => Backup::Placed,
         }),
@@ -279,12 +281,13 @@ fn mend_descriptors(image: &mut Overlay<'_>, log: &mut Log) -> Result<(), CheckE
     let Ok(sb) = super::superblock::parse(image) else {
         return Ok(());
     };
-    let backups: Vec<u64> = (1..sb.groups)
+    let backups: Vec<u64> = GroupNumber::all(sb.groups)
+        .skip(1)
         .filter(|group| sb.has_super(*group))
         .take(MAX_BACKUPS)
         .map(|group| sb.group_first_block(group) - sb.first_data_block)
         .collect();
-    for group in 0..sb.groups {
+    for group in GroupNumber::all(sb.groups) {
         let (block, at) = descriptor_location(&sb, group);
         let place = (block << sb.block_size_bits) + at as u64;
         let own = descriptor(image, place);
@@ -328,7 +331,11 @@ pub(super) fn descriptor(image: &Overlay<'_>, place: u64) -> RawGroupDescriptor 
 }
 
 /// Bitmaps and inode table one after the other, behind the group's own superblock and descriptors.
-pub(super) fn usual(sb: &Superblock, group: u32, own: RawGroupDescriptor) -> RawGroupDescriptor {
+pub(super) fn usual(
+    sb: &Superblock,
+    group: GroupNumber,
+    own: RawGroupDescriptor,
+) -> RawGroupDescriptor {
     let first = sb.group_first_block(group) + u64::from(sb.super_blocks_in_group(group));
     let mut raw = own;
     raw.bg_flags = 0.into();

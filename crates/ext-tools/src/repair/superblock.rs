@@ -18,7 +18,7 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::{FormatError, JOURNAL_INODE, RESIZE_INODE, Superblock};
 use backstitch_ext::journal::superblock_copy;
-use backstitch_layout::FileType;
+use backstitch_layout::{FileType, GroupNumber};
 use core::mem::offset_of;
 use rustc_hash::FxHashSet;
 use zerocopy::IntoBytes;
@@ -100,7 +100,7 @@ pub(super) fn clear_uninitialised(
     log: &mut Log,
     sb: &Superblock,
 ) -> Result<(), CheckError> {
-    for group in 0..sb.groups {
+    for group in GroupNumber::all(sb.groups) {
         let (block, at) = descriptor_location(sb, group);
         let place = (block << sb.block_size_bits) + at as u64;
         let mut own = descriptor(image, place);
@@ -166,9 +166,12 @@ fn write_backups(image: &mut Overlay<'_>, sb: &Superblock) -> Result<(), CheckEr
     let size = sb.block_size as usize;
     let start = descriptor_table_block(sb) << sb.block_size_bits;
     let table = image.read(start, sb.descriptor_blocks as usize * size)?;
-    for group in (1..sb.groups).filter(|group| sb.has_super(*group)) {
+    for group in GroupNumber::all(sb.groups)
+        .skip(1)
+        .filter(|group| sb.has_super(*group))
+    {
         let first = sb.group_first_block(group) << sb.block_size_bits;
-        raw.s_block_group_nr = (group as u16).into();
+        raw.s_block_group_nr = (group.0 as u16).into();
         image.write(first, raw.as_bytes())?;
         image.write(first + size as u64, &table)?;
     }
@@ -249,7 +252,7 @@ impl Fixer<'_, '_> {
     }
 
     /// Says that the inode table is written, wholly.
-    fn descriptor_flags(&mut self, group: u32) -> Result<(), CheckError> {
+    fn descriptor_flags(&mut self, group: GroupNumber) -> Result<(), CheckError> {
         let (block, at) = descriptor_location(self.sb, group);
         let mut table = self.block(block)?;
         put_u16(&mut table, at + offset_of!(RawGroupDescriptor, bg_flags), 0);
@@ -288,10 +291,11 @@ impl Fixer<'_, '_> {
             return Ok(());
         };
         let per_block = sb.block_size / 4;
-        let backups: Vec<u64> = (1..sb.groups)
+        let backups: Vec<u64> = GroupNumber::all(sb.groups)
+            .skip(1)
             .filter(|group| sb.has_super(*group))
             .take(per_block as usize)
-            .map(|group| u64::from(group) * u64::from(sb.blocks_per_group))
+            .map(|group| u64::from(group.0) * u64::from(sb.blocks_per_group))
             .collect();
         let mut root = vec![0; self.block_size()];
         for index in 0..sb.reserved_gdt_blocks {

@@ -14,6 +14,7 @@ use backstitch_ext::format::inode::BASE_SIZE;
 use backstitch_ext::format::superblock::{
     OS_HURD, OS_LINUX, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
+use backstitch_layout::GroupNumber;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Something to try instead of the superblock and the descriptors as they are.
@@ -163,7 +164,7 @@ fn take_usual_places(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Che
         return Ok(false);
     };
     let mut moved = 0;
-    for group in 0..sb.groups {
+    for group in GroupNumber::all(sb.groups) {
         let (block, at) = descriptor_location(&sb, group);
         let place = (block << sb.block_size_bits) + at as u64;
         let own = descriptor(image, place);
@@ -228,14 +229,14 @@ fn count_reserved_blocks(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool,
     let Ok(sb) = parse(image) else {
         return Ok(false);
     };
-    let (block, at) = descriptor_location(&sb, 0);
+    let (block, at) = descriptor_location(&sb, GroupNumber(0));
     let place = (block << sb.block_size_bits) + at as u64;
     let first = GroupDescriptor::from_raw(&descriptor(image, place));
     let begin = first
         .block_bitmap
         .min(first.inode_bitmap)
         .min(first.inode_table);
-    let described = sb.first_data_block + u64::from(sb.super_blocks_in_group(0));
+    let described = sb.first_data_block + u64::from(sb.super_blocks_in_group(GroupNumber(0)));
     let reserved = begin
         .checked_sub(described)
         .and_then(|count| u16::try_from(count).ok());

@@ -5,6 +5,7 @@ use super::{debugfs, filled_image, source_tree};
 use backstitch_ext::format::inode::offset;
 use backstitch_ext::format::{bitmap, directory};
 use backstitch_ext_tools::fsck::{Code, Kind};
+use backstitch_layout::GroupNumber;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -171,7 +172,7 @@ fn inline_attribute(probe: &mut Probe) {
 
 fn clear_padding(probe: &mut Probe) {
     let last = probe.sb.groups - 1;
-    let blocks = probe.sb.blocks_in_group(last) as usize;
+    let blocks = probe.sb.blocks_in_group(GroupNumber(last)) as usize;
     assert!(blocks < probe.sb.blocks_per_group as usize);
     let at = probe.block(probe.groups[last as usize].block_bitmap);
     bitmap::clear(&mut probe.bytes[at..], blocks);

@@ -31,7 +31,7 @@ impl Probe {
 
     /// Where an inode starts.
     pub(crate) fn inode(&self, number: u32) -> usize {
-        let group = self.sb.group_of_inode(number) as usize;
+        let group = self.sb.group_of_inode(number).index();
         let (block, offset) = self.groups[group].inode_location(&self.sb, number);
         self.block(block) + offset
     }

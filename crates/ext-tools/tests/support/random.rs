@@ -66,7 +66,7 @@ struct Places {
 fn places(bytes: &[u8], sb: &Superblock, groups: &[GroupDescriptor]) -> Places {
     let mut places = Places::default();
     for number in 1..=sb.inodes_count {
-        let (block, offset) = groups[sb.group_of_inode(number) as usize].inode_location(sb, number);
+        let (block, offset) = groups[sb.group_of_inode(number).index()].inode_location(sb, number);
         let start = (block << sb.block_size_bits) as usize + offset;
         let raw = &bytes[start..start + sb.inode_size as usize];
         let inode = Inode::parse(raw).unwrap();

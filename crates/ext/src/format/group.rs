@@ -8,6 +8,8 @@ use super::features::{
     INCOMPAT_64BIT, INCOMPAT_FLEX_BG, RO_COMPAT_GDT_CSUM, RO_COMPAT_METADATA_CSUM,
 };
 use super::superblock::Superblock;
+use crate::format::fault::DescriptorFault;
+use backstitch_layout::{GroupNumber, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -102,16 +104,19 @@ impl GroupDescriptor {
     /// overlap.
     pub fn parse(
         sb: &Superblock,
-        group: u32,
+        group: GroupNumber,
         bytes: &[u8],
     ) -> Result<GroupDescriptor, FormatError> {
-        let where_ = || format!("descriptor of group {group}");
+        let structure = Structure::Descriptor { group };
         let Some(descriptor) = GroupDescriptor::unchecked(sb, bytes) else {
-            return Err(FormatError::corrupt(where_(), "the table is too short"));
+            return Err(FormatError::corrupt(
+                structure,
+                DescriptorFault::TableTooShort,
+            ));
         };
         match descriptor.misplaced(sb, group) {
             None => Ok(descriptor),
-            Some(what) => Err(FormatError::corrupt(where_(), what)),
+            Some(fault) => Err(FormatError::corrupt(structure, fault)),
         }
     }
 
@@ -161,7 +166,7 @@ impl GroupDescriptor {
     }
 
     /// What is wrong about the places that the descriptor names; `None` where they are fine.
-    pub fn misplaced(&self, sb: &Superblock, group: u32) -> Option<String> {
+    pub fn misplaced(&self, sb: &Superblock, group: GroupNumber) -> Option<DescriptorFault> {
         let (first, end) = if sb.features.has_incompat(INCOMPAT_FLEX_BG) {
             // Anywhere but where the superblock is.
             (sb.first_data_block + 1, sb.blocks_count)
@@ -176,12 +181,14 @@ impl GroupDescriptor {
             ("inode bitmap", self.inode_bitmap, 1),
             ("inode table", self.inode_table, table_blocks),
         ];
-        for (name, block, length) in places {
+        for (structure, block, length) in places {
             if block < first || block.checked_add(length).is_none_or(|behind| behind > end) {
-                return Some(format!(
-                    "{name} at {block}, must be within {first} … {}",
-                    end - 1
-                ));
+                return Some(DescriptorFault::Misplaced {
+                    structure,
+                    block,
+                    first,
+                    last: end - 1,
+                });
             }
         }
         let table = self.inode_table..self.inode_table + table_blocks;
@@ -189,7 +196,7 @@ impl GroupDescriptor {
             || table.contains(&self.block_bitmap)
             || table.contains(&self.inode_bitmap)
         {
-            return Some("bitmaps and inode table overlap".into());
+            return Some(DescriptorFault::Overlap);
         }
         None
     }
@@ -207,8 +214,8 @@ pub fn descriptor_table_block(sb: &Superblock) -> u64 {
 }
 
 /// The block and the offset therein of a group's primary descriptor.
-pub fn descriptor_location(sb: &Superblock, group: u32) -> (u64, usize) {
-    let byte = u64::from(group) * u64::from(sb.desc_size);
+pub fn descriptor_location(sb: &Superblock, group: GroupNumber) -> (u64, usize) {
+    let byte = u64::from(group.0) * u64::from(sb.desc_size);
     let block = descriptor_table_block(sb) + (byte >> sb.block_size_bits);
     (block, (byte % u64::from(sb.block_size)) as usize)
 }
@@ -219,9 +226,9 @@ pub fn descriptor_location(sb: &Superblock, group: u32) -> (u64, usize) {
 ///
 /// [`FormatError::Corrupt`] for the first descriptor that is wrong.
 pub fn parse_table(sb: &Superblock, bytes: &[u8]) -> Result<Vec<GroupDescriptor>, FormatError> {
-    (0..sb.groups)
+    GroupNumber::all(sb.groups)
         .map(|group| {
-            let start = group as usize * sb.desc_size as usize;
+            let start = group.index() * sb.desc_size as usize;
             GroupDescriptor::parse(sb, group, bytes.get(start..).unwrap_or(&[]))
         })
         .collect()

@@ -3,7 +3,8 @@
 use super::FormatError;
 use super::features::{Features, INCOMPAT_EXTENTS};
 use super::superblock::Superblock;
-use backstitch_layout::{FileType, Timestamp};
+use crate::format::fault::InodeFault;
+use backstitch_layout::{FileType, Structure, Timestamp};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -210,8 +211,8 @@ impl Inode {
     /// [`FormatError::Corrupt`] where `bytes` are fewer than 128.
     pub fn parse(bytes: &[u8]) -> Result<Inode, FormatError> {
         let Ok((raw, rest)) = RawInode::ref_from_prefix(bytes) else {
-            let what = format!("{BASE_SIZE} bytes expected, {} found", bytes.len());
-            return Err(FormatError::corrupt("inode", what));
+            let fault = InodeFault::TooShort { found: bytes.len() };
+            return Err(FormatError::corrupt(Structure::Sole("inode"), fault));
         };
         let mut block = [0; POINTERS];
         for (to, from) in block.iter_mut().zip(&raw.i_block) {

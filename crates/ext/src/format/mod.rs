@@ -12,6 +12,7 @@
 pub use backstitch_unixfs::{bitmap, replaced};
 pub mod directory;
 pub mod extent;
+pub mod fault;
 pub mod features;
 pub mod group;
 pub mod htree;

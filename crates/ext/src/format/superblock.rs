@@ -4,6 +4,7 @@
 use super::FormatError;
 use super::features::{self, Features};
 use super::record::MountRecord;
+use backstitch_layout::GroupNumber;
 use geometry::Geometry;
 
 mod geometry;
@@ -248,17 +249,18 @@ impl Superblock {
     }
 
     /// The group of a block. The block must be in `first_data_block..blocks_count`.
-    pub fn group_of_block(&self, block: u64) -> u32 {
-        (block.saturating_sub(self.first_data_block) / u64::from(self.blocks_per_group)) as u32
+    pub fn group_of_block(&self, block: u64) -> GroupNumber {
+        let distance = block.saturating_sub(self.first_data_block);
+        GroupNumber((distance / u64::from(self.blocks_per_group)) as u32)
     }
 
     /// The first block of a group.
-    pub fn group_first_block(&self, group: u32) -> u64 {
-        self.first_data_block + u64::from(group) * u64::from(self.blocks_per_group)
+    pub fn group_first_block(&self, group: GroupNumber) -> u64 {
+        self.first_data_block + u64::from(group.0) * u64::from(self.blocks_per_group)
     }
 
     /// The number of blocks in a group; only the last one can have fewer than `blocks_per_group`.
-    pub fn blocks_in_group(&self, group: u32) -> u32 {
+    pub fn blocks_in_group(&self, group: GroupNumber) -> u32 {
         let rest = self
             .blocks_count
             .saturating_sub(self.group_first_block(group));
@@ -266,8 +268,8 @@ impl Superblock {
     }
 
     /// The group of an inode. Inode 0 does not exist; it counts to group 0.
-    pub fn group_of_inode(&self, inode: u32) -> u32 {
-        inode.saturating_sub(1) / self.inodes_per_group
+    pub fn group_of_inode(&self, inode: u32) -> GroupNumber {
+        GroupNumber(inode.saturating_sub(1) / self.inodes_per_group)
     }
 
     /// An inode's place within its group.
@@ -276,8 +278,8 @@ impl Superblock {
     }
 
     /// The first inode of a group.
-    pub fn group_first_inode(&self, group: u32) -> u32 {
-        group * self.inodes_per_group + 1
+    pub fn group_first_inode(&self, group: GroupNumber) -> u32 {
+        group.0 * self.inodes_per_group + 1
     }
 
     /// Whether the number is an inode's.
@@ -302,26 +304,26 @@ impl Superblock {
     /// Without `sparse_super` (always so in revision 0) every group does; with it groups 0, 1 and
     /// the powers of 3, 5 and 7; with `sparse_super2` group 0 and the two that the superblock
     /// names.
-    pub fn has_super(&self, group: u32) -> bool {
-        if group == 0 {
+    pub fn has_super(&self, group: GroupNumber) -> bool {
+        if group.0 == 0 {
             return true;
         }
         if self.features.has_compat(features::COMPAT_SPARSE_SUPER2) {
-            return self.backup_groups.contains(&group);
+            return self.backup_groups.contains(&group.0);
         }
-        if group == 1
+        if group.0 == 1
             || !self
                 .features
                 .has_ro_compat(features::RO_COMPAT_SPARSE_SUPER)
         {
             return true;
         }
-        [3, 5, 7].iter().any(|base| is_power_of(group, *base))
+        [3, 5, 7].iter().any(|base| is_power_of(group.0, *base))
     }
 
     /// The blocks at a group's start that hold the superblock, the descriptors and the ones kept
     /// for growing them; 0 where the group has no backup.
-    pub fn super_blocks_in_group(&self, group: u32) -> u32 {
+    pub fn super_blocks_in_group(&self, group: GroupNumber) -> u32 {
         if self.has_super(group) {
             1 + self.descriptor_blocks + self.reserved_gdt_blocks
         } else {

@@ -7,11 +7,13 @@
 mod orphans;
 mod place;
 
+use crate::fault::JournalFault;
 use backstitch_device::BlockDevice;
 use backstitch_journal::format::checksum::crc32c;
 use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
-    Error, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Timestamp,
+    Error, GroupNumber, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Structure,
+    Timestamp,
 };
 use core::mem::offset_of;
 use zerocopy::IntoBytes;
@@ -113,7 +115,7 @@ impl JournalHost for Ext2 {
 fn free_in_groups(device: &dyn BlockDevice) -> Result<(u64, u64)> {
     let sb = read_superblock(device)?;
     let (mut blocks, mut inodes) = (0, 0);
-    for group in 0..sb.groups {
+    for group in GroupNumber::all(sb.groups) {
         let (block, at) = descriptor_location(&sb, group);
         let bytes = read_block(device, &sb, block)?;
         let bytes = bytes.get(at..).unwrap_or_default();
@@ -144,8 +146,10 @@ fn write_raw(device: &dyn BlockDevice, mut raw: RawSuperblock) -> Result<()> {
 fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<Vec<u8>> {
     // No pointer leads to block 0, but it may hold the superblock, which journals have copies of.
     if !sb.has_block(block) {
-        let what = format!("block {block} does not exist");
-        return Err(Error::corrupt("journal", what));
+        return Err(Error::corrupt(
+            Structure::JOURNAL,
+            JournalFault::NoSuchBlock { block },
+        ));
     }
     let mut bytes = vec![0; sb.block_size as usize];
     device.read(block << sb.block_size_bits, &mut bytes)?;
@@ -153,7 +157,11 @@ fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<V
 }
 
 /// A group's descriptor.
-fn descriptor(device: &dyn BlockDevice, sb: &Superblock, group: u32) -> Result<GroupDescriptor> {
+fn descriptor(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    group: GroupNumber,
+) -> Result<GroupDescriptor> {
     let (block, offset) = descriptor_location(sb, group);
     let bytes = read_block(device, sb, block)?;
     let bytes = bytes.get(offset..).unwrap_or_default();

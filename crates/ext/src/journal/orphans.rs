@@ -4,10 +4,11 @@
 //! The superblock names the first one, each one's deletion time field the next. Orphans without
 //! links are freed, with all that they hold; the others lose what they have behind their size.
 
+use crate::fault::OrphanFault;
 use std::collections::BTreeMap;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, Orphans, Result, Timestamp};
+use backstitch_layout::{Error, GroupNumber, InodeNumber, Orphans, Result, Structure, Timestamp};
 use core::mem::offset_of;
 
 use super::{descriptor, read_block};
@@ -29,7 +30,7 @@ pub(super) fn next(
     most_blocks: usize,
 ) -> Result<Orphans> {
     let mut groups = Vec::new();
-    for group in 0..sb.groups {
+    for group in GroupNumber::all(sb.groups) {
         groups.push(descriptor(device, sb, group)?);
     }
     let mut edit = Edit {
@@ -51,7 +52,7 @@ pub(super) fn next(
             Done::Part => break,
         }
         if found.freed + found.truncated > u64::from(sb.inodes_count) {
-            return Err(corrupt(next, "the list does not end"));
+            return Err(corrupt(next, OrphanFault::NoEnd));
         }
     }
     edit.finish(next)?;
@@ -59,8 +60,8 @@ pub(super) fn next(
     Ok(found)
 }
 
-fn corrupt(inode: u32, what: &str) -> Error {
-    Error::corrupt(format!("orphan {inode}"), what)
+fn corrupt(inode: u32, fault: OrphanFault) -> Error {
+    Error::corrupt(Structure::Orphan(InodeNumber(inode)), fault)
 }
 
 /// The file system with the changes so far.
@@ -113,13 +114,13 @@ impl Edit<'_> {
     /// Deals with one orphan. Gives the next one to deal with, and what was done with this one.
     fn orphan(&mut self, number: u32) -> Result<(u32, Done)> {
         if number < self.sb.first_inode || !self.sb.is_valid_inode(number) {
-            return Err(corrupt(number, "no inode that can be one"));
+            return Err(corrupt(number, OrphanFault::NoSuchInode));
         }
         let group = self.sb.group_of_inode(number);
         let index = self.sb.index_in_group(number) as usize;
-        let descriptor = self.groups[group as usize];
+        let descriptor = self.groups[group.index()];
         if !bitmap::test(&self.look(descriptor.inode_bitmap)?, index) {
-            return Err(corrupt(number, "it is not in use"));
+            return Err(corrupt(number, OrphanFault::Free));
         }
         let (block, at) = descriptor.inode_location(self.sb, number);
         let bytes = self.look(block)?;
@@ -238,7 +239,7 @@ impl Edit<'_> {
     fn check_claim(&self, number: u32, block: u64) -> Result<()> {
         match self.sb.is_valid_pointer(block) && !self.is_metadata(block) {
             true => Ok(()),
-            false => Err(corrupt(number, &format!("it claims block {block}"))),
+            false => Err(corrupt(number, OrphanFault::ClaimsBlock { block })),
         }
     }
 
@@ -246,9 +247,9 @@ impl Edit<'_> {
         self.check_claim(number, block)?;
         let group = self.sb.group_of_block(block);
         let index = (block - self.sb.group_first_block(group)) as usize;
-        let bits = self.block(self.groups[group as usize].block_bitmap)?;
+        let bits = self.block(self.groups[group.index()].block_bitmap)?;
         if !bitmap::test(bits, index) {
-            return Err(corrupt(number, &format!("its block {block} is free")));
+            return Err(corrupt(number, OrphanFault::BlockFree { block }));
         }
         bitmap::clear(bits, index);
         // What the block holds is of no use to anybody, and it must not come home after it has been
@@ -262,7 +263,7 @@ impl Edit<'_> {
         let group = self.sb.group_of_block(block);
         let own =
             self.sb.group_first_block(group) + u64::from(self.sb.super_blocks_in_group(group));
-        let descriptor = &self.groups[group as usize];
+        let descriptor = &self.groups[group.index()];
         let table =
             descriptor.inode_table..descriptor.inode_table + u64::from(self.sb.inode_table_blocks);
         block < own
@@ -272,7 +273,7 @@ impl Edit<'_> {
     }
 
     /// One more or one less of a descriptor's counters.
-    fn count(&mut self, group: u32, counter: usize, up: bool) -> Result<()> {
+    fn count(&mut self, group: GroupNumber, counter: usize, up: bool) -> Result<()> {
         let (block, at) = descriptor_location(self.sb, group);
         let bytes = self.block(block)?;
         let place = at + counter..at + counter + 2;
@@ -295,7 +296,7 @@ impl Edit<'_> {
         }
         let bytes = self.look(block)?;
         let header = xattr::header(&bytes);
-        let users = header.map_err(|_| corrupt(number, "its attributes are damaged"))?;
+        let users = header.map_err(|_| corrupt(number, OrphanFault::AttributesDamaged))?;
         match users.h_refcount.get() {
             0 | 1 => self.free_block(number, block)?,
             users => {
@@ -310,11 +311,11 @@ impl Edit<'_> {
     fn free_inode(
         &mut self,
         inode: &Inode,
-        group: u32,
+        group: GroupNumber,
         index: usize,
         bytes: &mut [u8],
     ) -> Result<()> {
-        bitmap::clear(self.block(self.groups[group as usize].inode_bitmap)?, index);
+        bitmap::clear(self.block(self.groups[group.index()].inode_bitmap)?, index);
         self.count(group, OFFSET_FREE_INODES_COUNT, true)?;
         if inode.is_directory() {
             self.count(group, OFFSET_USED_DIRS_COUNT, false)?;
@@ -387,7 +388,7 @@ impl Edit<'_> {
     /// The superblock: the list's new head, and what is free.
     fn finish(&mut self, head: u32) -> Result<()> {
         let (mut free_blocks, mut free_inodes) = (0_u64, 0_u64);
-        for group in 0..self.sb.groups {
+        for group in GroupNumber::all(self.sb.groups) {
             let (block, at) = descriptor_location(self.sb, group);
             let bytes = self.look(block)?;
             let counter = |offset: usize| {

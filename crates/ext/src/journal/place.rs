@@ -1,12 +1,16 @@
 //! Where the journal is: the blocks of its inode, or of the copy that the superblock keeps of it,
 //! or another device.
 
+use crate::fault::JournalFault;
+use crate::format::fault::SuperblockFault;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_journal::{JournalMap, JournalRun};
-use backstitch_layout::{Error, FileType, JournalLocation, JournalPlace, Result};
+use backstitch_layout::{
+    Error, FileType, GroupNumber, InodeNumber, JournalLocation, JournalPlace, Result, Structure,
+};
 use zerocopy::FromBytes;
 
 use super::{descriptor, read_block};
@@ -42,7 +46,12 @@ pub(super) fn place(
     }
     let location = match sb.journal_inode {
         0 if superblock_names_journal(raw) => JournalLocation::Outside(raw.s_journal_uuid),
-        0 => return Err(Error::corrupt("superblock", "the journal has no place")),
+        0 => {
+            return Err(Error::corrupt(
+                Structure::SUPERBLOCK,
+                SuperblockFault::JournalWithoutPlace,
+            ));
+        }
         inode => {
             let map = from_inode(device, sb, inode).or_else(|error| backup(device, sb, raw, error));
             JournalLocation::Inside(Arc::new(map?))
@@ -88,7 +97,7 @@ pub(super) fn damaged_places(
     let mut found = Vec::new();
     for faults in [Faults::Refuse, Faults::LeaveOut] {
         for copy in &copies {
-            match map(&read, sb, copy, "the journal", faults) {
+            match map(&read, sb, copy, Structure::Sole("the journal"), faults) {
                 Ok(map) => found.push(map),
                 Err(error @ Error::Device(_)) => return Err(error),
                 Err(_) => {}
@@ -104,8 +113,8 @@ pub(super) fn damaged_places(
 
 fn inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<Inode> {
     if !sb.is_valid_inode(number) {
-        let place = format!("the journal's inode {number}");
-        return Err(Error::corrupt(place, "it does not exist"));
+        let place = Structure::JournalInode(InodeNumber(number));
+        return Err(Error::corrupt(place, JournalFault::NoSuchInode));
     }
     let group = descriptor(device, sb, sb.group_of_inode(number))?;
     inode_of(device, sb, &group, number)
@@ -130,10 +139,12 @@ fn backup_descriptors<'d>(
     device: &'d dyn BlockDevice,
     sb: &'d Superblock,
 ) -> impl Iterator<Item = Result<GroupDescriptor>> + 'd {
-    let backups = (1..sb.groups).filter(|group| sb.has_super(*group));
+    let backups = GroupNumber::all(sb.groups)
+        .skip(1)
+        .filter(|group| sb.has_super(*group));
     backups.take(TRIED_BACKUPS).map(|group| {
         let bytes = read_block(device, sb, sb.group_first_block(group) + 1)?;
-        GroupDescriptor::parse(sb, 0, &bytes).map_err(from_format)
+        GroupDescriptor::parse(sb, GroupNumber(0), &bytes).map_err(from_format)
     })
 }
 
@@ -150,17 +161,17 @@ fn of_inode(inode: Result<Inode>) -> Result<Option<Copy>> {
 }
 
 fn from_inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<JournalMap> {
-    let place = format!("the journal's inode {number}");
+    let place = Structure::JournalInode(InodeNumber(number));
     let inode = inode(device, sb, number)?;
     if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
-        return Err(Error::corrupt(place, "it is no regular file"));
+        return Err(Error::corrupt(place, JournalFault::NoRegularFile));
     }
     let copy = Copy {
         pointers: inode.block,
         size: inode.size,
     };
     let read = |block| read_block(device, sb, block);
-    map(&read, sb, &copy, &place, Faults::Refuse)
+    map(&read, sb, &copy, place, Faults::Refuse)
 }
 
 /// The copy in the superblock, where the inode cannot be used because of `error`.
@@ -173,7 +184,7 @@ fn backup(
     let Some(copy) = superblock_copy(raw).filter(|_| !matches!(error, Error::Device(_))) else {
         return Err(error);
     };
-    let place = "the superblock's copy of the journal's inode";
+    let place = Structure::Sole("the superblock's copy of the journal's inode");
     let read = |block| read_block(device, sb, block);
     map(&read, sb, &copy, place, Faults::Refuse).map_err(|_| error)
 }
@@ -210,13 +221,13 @@ pub fn map(
     read: &dyn Fn(u64) -> Result<Vec<u8>>,
     sb: &Superblock,
     copy: &Copy,
-    place: &str,
+    place: Structure,
     faults: Faults,
 ) -> Result<JournalMap> {
     let (pointers, size) = (&copy.pointers, copy.size);
     let blocks = size >> sb.block_size_bits;
     if blocks == 0 || blocks > BLOCKS_MAX.min(sb.blocks_count) {
-        return Err(Error::corrupt(place, format!("a size of {size} bytes")));
+        return Err(Error::corrupt(place, JournalFault::Size { bytes: size }));
     }
     let mut walk = Walk {
         read,
@@ -246,14 +257,17 @@ pub fn map(
         }
     }
     if walk.next < blocks && faults == Faults::Refuse {
-        let what = format!("only {} of {blocks} blocks are there", walk.next);
-        return Err(Error::corrupt(place, what));
+        let fault = JournalFault::TooFewBlocks {
+            found: walk.next,
+            expected: blocks,
+        };
+        return Err(Error::corrupt(place, fault));
     }
     let map = match faults {
         Faults::Refuse => JournalMap::inside(walk.runs),
         Faults::LeaveOut => JournalMap::with_gaps(walk.runs, blocks as u32),
     };
-    map.map_err(|error| Error::corrupt(place, error.to_string()))
+    map.map_err(|error| Error::corrupt(place, error))
 }
 
 fn half(bytes: &[u8], at: usize) -> u16 {
@@ -269,7 +283,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 struct Walk<'w> {
     read: &'w dyn Fn(u64) -> Result<Vec<u8>>,
     sb: &'w Superblock,
-    place: &'w str,
+    place: Structure,
     blocks: u64,
     runs: Vec<JournalRun>,
     /// The file's next block.
@@ -280,14 +294,14 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    fn corrupt<T>(&self, what: String) -> Result<T> {
-        Err(Error::corrupt(self.place, what))
+    fn corrupt<T>(&self, fault: JournalFault) -> Result<T> {
+        Err(Error::corrupt(self.place, fault))
     }
 
     /// Leaves a gap where a pointer of this depth leads nowhere.
-    fn fault(&mut self, depth: usize, what: String) -> Result<()> {
+    fn fault(&mut self, depth: usize, fault: JournalFault) -> Result<()> {
         if self.faults == Faults::Refuse {
-            return self.corrupt(what);
+            return self.corrupt(fault);
         }
         let pointers = u64::from(self.sb.block_size / 4);
         self.next = (self.next + pointers.pow(depth as u32)).min(self.blocks);
@@ -304,10 +318,10 @@ impl Walk<'_> {
         if !self.sb.is_valid_pointer(first)
             || !last.is_some_and(|last| self.sb.is_valid_pointer(last))
         {
-            let next = self.next;
-            return self.corrupt(format!(
-                "its block {next} is at {first}, which does not exist"
-            ));
+            return self.corrupt(JournalFault::Outside {
+                position: self.next,
+                block: first,
+            });
         }
         match self.runs.last_mut() {
             Some(run)
@@ -363,9 +377,9 @@ impl Walk<'_> {
         if self.next >= self.blocks {
             return Ok(());
         }
-        let next = self.next;
+        let position = self.next;
         if block == 0 {
-            return self.fault(depth, format!("its block {next} is a hole"));
+            return self.fault(depth, JournalFault::Hole { position });
         }
         if self.faults == Faults::LeaveOut {
             let is_valid = self.sb.is_valid_pointer(block);
@@ -373,7 +387,7 @@ impl Walk<'_> {
             if is_valid && !is_new && depth == 0 && self.is_in_line(block) {
                 self.take_back(block);
             } else if !is_new {
-                return self.fault(depth, format!("its block {next} is at {block}"));
+                return self.fault(depth, JournalFault::PlaceTaken { position, block });
             }
         }
         if depth == 0 {
@@ -396,7 +410,9 @@ impl Walk<'_> {
             && let Some(first) = pointers.next()
         {
             if first == 0 {
-                return self.corrupt(format!("its block {} is a hole", self.next));
+                return self.corrupt(JournalFault::Hole {
+                    position: self.next,
+                });
             }
             let mut end = u64::from(first) + 1;
             while pointers.next_if(|next| u64::from(*next) == end).is_some() {
@@ -419,7 +435,7 @@ impl Walk<'_> {
             is_sane.then(|| (header.eh_depth.get(), entries))
         });
         let Some((depth, entries)) = node else {
-            return self.corrupt("a node of its extent tree makes no sense".into());
+            return self.corrupt(JournalFault::Node);
         };
         for entry in entries {
             if self.next >= self.blocks {
@@ -428,14 +444,15 @@ impl Walk<'_> {
             // Both kinds of entry begin with the file's block.
             let found: RawExtent = zerocopy::transmute!(*entry);
             if u64::from(found.ee_block.get()) != self.next {
-                let next = self.next;
-                return self.corrupt(format!("its block {next} is missing in its extent tree"));
+                return self.corrupt(JournalFault::NotInTree {
+                    position: self.next,
+                });
             }
             if depth == 0 {
                 // Longer ones are not written yet, which a journal's blocks always are.
                 let length = found.ee_len.get();
                 if length == 0 || length > extent::WRITTEN_MAX {
-                    return self.corrupt(format!("an extent of length {length}"));
+                    return self.corrupt(JournalFault::ExtentLength { blocks: length });
                 }
                 self.add(found.physical(), length.into())?;
                 continue;

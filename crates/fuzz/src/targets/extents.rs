@@ -115,7 +115,7 @@ fn place(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> u64 {
     let start = group::descriptor_table_block(sb) << sb.block_size_bits;
     device.read(start, &mut table).expect("in memory");
     let groups = group::parse_table(sb, &table).expect("the base image is sound");
-    let (block, at) = groups[sb.group_of_inode(number) as usize].inode_location(sb, number);
+    let (block, at) = groups[sb.group_of_inode(number).index()].inode_location(sb, number);
     (block << sb.block_size_bits) + at as u64
 }
 

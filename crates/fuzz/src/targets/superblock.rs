@@ -6,6 +6,7 @@ use backstitch_ext::format::features::INCOMPAT_META_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{GroupDescriptor, group};
 use backstitch_ext_tools::info;
+use backstitch_layout::GroupNumber;
 use zerocopy::IntoBytes;
 
 use crate::Input;
@@ -44,7 +45,7 @@ fn geometry(sb: &Superblock, device_bytes: u64) {
     let last = sb.groups - 1;
     let groups = (0..sb.groups.min(GROUPS)).chain(last.saturating_sub(GROUPS)..=last);
     let has_table_in_pieces = sb.features.has_incompat(INCOMPAT_META_BG);
-    for number in groups {
+    for number in groups.map(GroupNumber) {
         let first = sb.group_first_block(number);
         let blocks = u64::from(sb.blocks_in_group(number));
         assert!(sb.has_block(first) && blocks > 0);
@@ -63,13 +64,13 @@ fn geometry(sb: &Superblock, device_bytes: u64) {
         let (block, offset) = sb.inode_position(inode);
         assert!(block < u64::from(sb.inode_table_blocks));
         assert!(offset + sb.inode_size as usize <= sb.block_size as usize);
-        assert!(sb.group_of_inode(inode) < sb.groups);
+        assert!(sb.group_of_inode(inode).0 < sb.groups);
     }
 }
 
 /// A descriptor that is taken leads to blocks that exist.
 fn descriptors(sb: &Superblock, mut bytes: &[u8]) {
-    for number in 0..sb.groups.min(GROUPS) {
+    for number in GroupNumber::all(sb.groups.min(GROUPS)) {
         if let Ok(descriptor) = GroupDescriptor::parse(sb, number, bytes) {
             let _ = descriptor.misplaced(sb, number);
             let first = sb.group_first_inode(number);

@@ -6,7 +6,7 @@ use backstitch_device::BlockDevice;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Error, JournalMap, Result};
+use crate::{Error, Fault, JournalMap, Result};
 
 /// Where the device's superblock starts.
 const OFFSET: u64 = 1024;
@@ -64,13 +64,12 @@ impl ExternalJournal {
         }
         let log = raw.s_log_block_size.get();
         if log > 6 {
-            return Err(Error::corrupt(0, format!("a block size of 1024 << {log}")));
+            return Err(Error::corrupt(0, Fault::BlockSize { log }));
         }
         let block_bytes = 1024 << log;
         let blocks = raw.s_blocks_count_lo.get();
         if u64::from(blocks) * u64::from(block_bytes) > device.size_bytes() {
-            let what = format!("{blocks} blocks do not fit onto the device");
-            return Err(Error::corrupt(0, what));
+            return Err(Error::corrupt(0, Fault::LongerThanDevice { blocks }));
         }
         let superblock = if block_bytes == 1024 { 2 } else { 1 };
         Ok(Some(ExternalJournal {

@@ -11,7 +11,7 @@ use super::features::{
     INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_FAST_COMMIT, INCOMPAT_REPLAYED,
 };
 use super::{BlockKind, Checksums, Features, Header, MAGIC, RawHeader, Sequence, TagFormat};
-use crate::{Error, Result};
+use crate::{Error, Fault, Result};
 
 /// The superblock's size.
 pub const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
@@ -101,15 +101,15 @@ impl Superblock {
         let raw: RawSuperblock = zerocopy::transmute!(*bytes);
         if raw.s_header.h_magic.get() != MAGIC {
             let found = raw.s_header.h_magic.get();
-            let what = format!("magic number {MAGIC:#010x} expected, {found:#010x} found");
-            return Err(Error::NotAJournal { what });
+            let expected = MAGIC;
+            return Err(Error::NotAJournal(Fault::Magic { expected, found }));
         }
         let version = match BlockKind::of(raw.s_header.h_blocktype.get()) {
             Some(BlockKind::SuperblockV1) => 1,
             Some(BlockKind::SuperblockV2) => 2,
             _ => {
-                let what = format!("a block of type {}", raw.s_header.h_blocktype.get());
-                return Err(Error::NotAJournal { what });
+                let found = raw.s_header.h_blocktype.get();
+                return Err(Error::NotAJournal(Fault::NoSuperblock(found)));
             }
         };
         let sb = Superblock::of(raw, version);
@@ -153,8 +153,7 @@ impl Superblock {
         let both = INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3;
         if is_second && raw.s_feature_incompat.get() & both == both {
             // No journal was ever written so: nothing tells which copies are right.
-            let what = "superblock: journal_checksum_v2 together with journal_checksum_v3";
-            return Err(Error::corrupt(position, what));
+            return Err(Error::corrupt(position, Fault::TwoKindsOfChecksum));
         }
         if is_second && is_wrong {
             // Beside damage, a feature that nobody knows is damage too.
@@ -278,23 +277,23 @@ impl Superblock {
     }
 
     fn check_place(&self, block_bytes: u32, blocks: u32, position: u32) -> Result<()> {
-        let wrong = |what: String| Err(Error::corrupt(position, format!("superblock: {what}")));
+        let wrong = |fault| Err(Error::corrupt(position, fault));
         if self.block_bytes != block_bytes {
-            let found = self.block_bytes;
-            return wrong(format!("blocks of {found} bytes, {block_bytes} expected"));
+            let (found, expected) = (self.block_bytes, block_bytes);
+            return wrong(Fault::BlockBytes { found, expected });
         }
         if self.blocks > blocks {
-            let found = self.blocks;
-            return wrong(format!("{found} blocks, there is room for {blocks}"));
+            let (found, room) = (self.blocks, blocks);
+            return wrong(Fault::TooManyBlocks { found, room });
         }
         // Room for a descriptor, a copy and a commit block: the kernel wants more, but replays what
         // is there.
         if self.first <= position || self.end < self.first.saturating_add(3) {
             let (first, end) = (self.first, self.end);
-            return wrong(format!("a log from block {first} to {end}"));
+            return wrong(Fault::LogBounds { first, end });
         }
         if self.start != 0 && !(self.first..self.end).contains(&self.start) {
-            return wrong(format!("the log begins at block {}", self.start));
+            return wrong(Fault::Start { start: self.start });
         }
         Ok(())
     }
@@ -310,8 +309,8 @@ impl Superblock {
         }
         let (expected, found) = (checksum(bytes), self.raw.s_checksum.get());
         if expected != found {
-            let what = format!("superblock: checksum {found:#010x}, {expected:#010x} expected");
-            return Err(Error::corrupt(position, what));
+            let fault = Fault::SuperblockChecksum { found, expected };
+            return Err(Error::corrupt(position, fault));
         }
         Ok(())
     }

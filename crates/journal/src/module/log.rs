@@ -115,7 +115,15 @@ impl JournalMechanism {
                 offset_bytes: 0,
                 bytes,
             };
-            let id = store.patch_in_run(volume, at(index), class, change, (&[]).into(), run, now);
+            let id = store.patch_in_run(
+                volume,
+                at(index),
+                class,
+                change,
+                (&[]).into(),
+                run.into(),
+                now,
+            );
             if run != id {
                 run = id;
                 if goes_beside || holds(Rule::CommitAfterCopies) {

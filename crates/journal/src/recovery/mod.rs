@@ -32,7 +32,7 @@ use serde::Serialize;
 use crate::format::superblock::{RawSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{BlockKind, ChecksumKind, Header, Sequence, Superblock, unescape};
 use crate::rules::{Rule, holds};
-use crate::{Error, JournalDevice, Result};
+use crate::{Error, Fault, JournalDevice, Result};
 
 pub use revoked::Revoked;
 pub use scan::{Copy, Ending, Scan};
@@ -263,18 +263,15 @@ impl<'d> Journal<'d> {
 
     /// Whether a copy can go home at all.
     fn check_home(&self, copy: &Copy, home_blocks: u64) -> Result<()> {
-        let place = if copy.home >= home_blocks {
-            "past the file system's end"
-        } else if self.device.map().is_own(copy.home) {
-            "inside the journal itself"
+        let (sequence, home) = (copy.sequence, copy.home);
+        let fault = if home >= home_blocks {
+            Fault::HomeOutside { sequence, home }
+        } else if self.device.map().is_own(home) {
+            Fault::HomeInJournal { sequence, home }
         } else {
             return Ok(());
         };
-        let what = format!(
-            "transaction {} has a copy of block {}, {place}",
-            copy.sequence, copy.home
-        );
-        Err(Error::corrupt(copy.position, what))
+        Err(Error::corrupt(copy.position, fault))
     }
 
     /// The newest good copy of each home.
@@ -321,10 +318,7 @@ impl<'d> Journal<'d> {
                 return Err(wrong_checksum(copy, found, checksums.kind));
             }
         } else if self.device.map().block(copy.position).is_none() {
-            return Err(Error::corrupt(
-                copy.position,
-                "it has no place on the device",
-            ));
+            return Err(Error::corrupt(copy.position, Fault::NoPlace));
         }
         Ok(())
     }
@@ -338,8 +332,8 @@ impl<'d> Journal<'d> {
         if home.contents.can_hold(copy.home, &bytes) {
             return Ok(());
         }
-        let what = format!("no block {} of a file system is like this", copy.home);
-        Err(Error::corrupt(copy.position, what))
+        let fault = Fault::Contents { home: copy.home };
+        Err(Error::corrupt(copy.position, fault))
     }
 
     /// Writes copies to their homes, and flushes.
@@ -389,13 +383,12 @@ struct Chosen {
 }
 
 fn wrong_checksum(copy: &Copy, found: u32, kind: ChecksumKind) -> Error {
-    let digits = if kind == ChecksumKind::Short { 4 } else { 8 };
-    let what = format!(
-        "the copy of block {} in transaction {} has checksum {found:#0width$x}, its tag {:#0width$x}",
-        copy.home,
-        copy.sequence,
-        copy.checksum,
-        width = digits + 2,
-    );
-    Error::corrupt(copy.position, what)
+    let fault = Fault::CopyChecksum {
+        home: copy.home,
+        sequence: copy.sequence,
+        found,
+        expected: copy.checksum,
+        kind,
+    };
+    Error::corrupt(copy.position, fault)
 }

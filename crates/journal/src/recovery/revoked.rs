@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::{Journal, Scan};
 use crate::format::{Sequence, revoke};
 use crate::rules::{Rule, holds};
-use crate::{Error, Result};
+use crate::{Error, Fault, Result};
 
 /// For each revoked block the last transaction that revoked it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,10 @@ impl Revoked {
         for (position, sequence) in &scan.revokes {
             let block = journal.read(*position)?;
             let Some(records) = revoke::records(&block, sb.features, &sb.checksums()) else {
-                let what = format!("a revoke block of transaction {sequence} is too long");
-                return Err(Error::corrupt(*position, what));
+                let fault = Fault::RevokeTooLong {
+                    sequence: *sequence,
+                };
+                return Err(Error::corrupt(*position, fault));
             };
             for block in records {
                 revoked.add(block, *sequence);

@@ -8,7 +8,7 @@ use crate::format::commit::Commit;
 use crate::format::features::INCOMPAT_FAST_COMMIT;
 use crate::format::{BlockKind, ChecksumKind, Header, Sequence};
 use crate::rules::{Rule, holds};
-use crate::{Error, Result};
+use crate::{Error, Fault, Result};
 
 /// The record that a log of fast commits begins with, its length behind it; little-endian.
 const FAST_COMMIT_HEAD: u16 = 9;
@@ -221,8 +221,7 @@ impl Scanner<'_, '_> {
                 return self.end(Ending::Commit);
             }
             let sequence = self.scan.end;
-            let what = format!("wrong checksum of a record of transaction {sequence}");
-            return Err(Error::corrupt(position, what));
+            return Err(Error::corrupt(position, Fault::RecordChecksum { sequence }));
         }
         let is_whole = match checksums.kind {
             ChecksumKind::Transaction => commit.fits(self.transaction_checksum),

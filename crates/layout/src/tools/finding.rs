@@ -1,5 +1,6 @@
 //! What a check can find, and how bad each of it is: one list for all layouts.
 
+use crate::GroupNumber;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -179,7 +180,7 @@ codes! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The group.
-    pub group: Option<u32>,
+    pub group: Option<GroupNumber>,
     /// The inode.
     pub inode: Option<u32>,
     /// The block of the device.
@@ -198,7 +199,7 @@ impl Location {
     };
 
     /// A group.
-    pub fn group(group: u32) -> Location {
+    pub fn group(group: GroupNumber) -> Location {
         Location {
             group: Some(group),
             ..Location::FILE_SYSTEM
@@ -241,7 +242,7 @@ impl Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
-            ("group", self.group.map(u64::from)),
+            ("group", self.group.map(|group| group.0.into())),
             ("inode", self.inode.map(u64::from)),
             ("block", self.block),
             ("offset", self.offset.map(u64::from)),
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(Location::FILE_SYSTEM.to_string(), "file system");
         let place = Location::inode(12).at_block(7).at_offset(24);
         assert_eq!(place.to_string(), "inode 12, block 7, offset 24");
-        assert_eq!(Location::group(3).to_string(), "group 3");
+        assert_eq!(Location::group(GroupNumber(3)).to_string(), "group 3");
     }
 
     #[test]

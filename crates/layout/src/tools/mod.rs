@@ -28,7 +28,7 @@ use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_journal::format::ExternalJournal;
 use backstitch_ordering::CrashRecord;
 
-use crate::{InodeNumber, LayoutKind};
+use crate::{GroupNumber, InodeNumber, LayoutKind};
 
 /// The tools of one layout. No method reads a clock or makes random numbers.
 pub trait Tools: Send + Sync {
@@ -188,9 +188,9 @@ pub enum Use {
     /// A backup of superblock or descriptors.
     Backup,
     /// The bitmap of this group's blocks.
-    BlockBitmap(u32),
+    BlockBitmap(GroupNumber),
     /// The bitmap of this group's inodes.
-    InodeBitmap(u32),
+    InodeBitmap(GroupNumber),
     /// Inodes, this one first.
     Inodes(u32),
     /// Contents of a file, from this block of it on.

@@ -10,6 +10,7 @@
 
 mod order;
 
+use backstitch_rules::Id;
 use std::time::Duration;
 
 use backstitch_store::{BlockClass, BlockId, Graph, PatchId, Store};
@@ -51,6 +52,10 @@ impl MechanismKind for InterbufferKind {
 
     fn crash_record(&self) -> Option<CrashRecord> {
         CrashRecord::from_code(4)
+    }
+
+    fn own_rules(&self) -> &'static [Id] {
+        const { &[Rule::CircleIsBroken.id(), Rule::WrittenWithoutRollback.id()] }
     }
 
     fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {

@@ -6,6 +6,7 @@
 //! order the store keeps them: whatever can be written goes in one batch, and what follows it in
 //! the next, behind a flush.
 
+use backstitch_rules::Id;
 use std::time::Duration;
 
 use backstitch_store::{BlockClass, PatchId, Store};
@@ -41,6 +42,15 @@ impl MechanismKind for SchedulerKind {
 
     fn crash_record(&self) -> Option<CrashRecord> {
         CrashRecord::from_code(3)
+    }
+
+    fn own_rules(&self) -> &'static [Id] {
+        const {
+            &[
+                Rule::RequestAfterPredecessors.id(),
+                Rule::RequestsAreIssued.id(),
+            ]
+        }
     }
 
     fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {

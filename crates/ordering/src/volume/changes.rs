@@ -1,6 +1,6 @@
 //! Changes of blocks: each becomes a patch that comes after what the layout and the mechanism say.
 
-use backstitch_store::{BlockClass, BlockKind, Change, PatchId, Standing, Stating};
+use backstitch_store::{BlockClass, BlockKind, Change, InRun, PatchId, Standing, Stating};
 
 use super::Volume;
 use crate::mechanism::{Decision, PatchSpec};
@@ -142,6 +142,10 @@ impl Volume<'_> {
             standing,
         };
         let spec = &stated.spec;
+        let run = InRun {
+            run,
+            slab: self.slab.as_ref(),
+        };
         self.store
             .patch_in_run(id, spec.block, spec.kind, spec.change, stating, run, now)
     }

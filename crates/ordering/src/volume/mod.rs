@@ -39,6 +39,8 @@ pub struct Volume<'a> {
     /// The patchgroups that this step runs under.
     groups: Option<(&'a mut Groups, &'a [GroupId])>,
     is_hidden: bool,
+    /// What the bytes of contents are parts of.
+    slab: Option<Arc<Slab>>,
     /// What the step is about; `None` where it changes nothing.
     operation: Option<Operation<'a>>,
     /// Which of several volumes of one store it is, in the tokens of what it watches.
@@ -71,6 +73,7 @@ impl<'a> Volume<'a> {
             scratch: Vec::new(),
             groups: None,
             is_hidden: false,
+            slab: None,
             operation: None,
             tag: 0,
             wanted_above: Vec::new(),
@@ -100,6 +103,7 @@ impl<'a> Volume<'a> {
             scratch: Vec::new(),
             groups: groups.map(|(groups, engaged)| (&mut **groups, *engaged)),
             is_hidden: false,
+            slab: self.slab.clone(),
             operation: self.operation,
             tag,
             wanted_above: Vec::new(),
@@ -123,9 +127,13 @@ impl<'a> Volume<'a> {
         self.wanted_above.append(&mut patches);
     }
 
-    /// Has what is written be parts of a slab that it lies in, where it can be; see `Store::lend`.
-    pub fn lend(&mut self, slab: Option<Arc<Slab>>) {
-        self.store.lend(slab);
+    /// The bytes of contents that `body` writes lie in a slab, and blocks become parts of it where
+    /// they can; see [`InRun::slab`](backstitch_store::InRun::slab).
+    pub fn lending<T>(&mut self, slab: &Arc<Slab>, body: impl FnOnce(&mut Self) -> T) -> T {
+        self.slab = Some(slab.clone());
+        let result = body(self);
+        self.slab = None;
+        result
     }
 
     /// What `body` writes is hidden (or is not): nothing on the disk leads to it, and what will

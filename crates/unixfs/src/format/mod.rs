@@ -18,12 +18,12 @@ use backstitch_layout::{DirectoryEntry, NewInode, SetXattrMode, Step, Timestamp}
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
-use crate::block_edit::Room;
-use crate::directory::{EntryLayout, Found};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
 use crate::state::reclaim::Reclaim;
-use crate::state::runs::Mapped;
+use backstitch_blocks::block_edit::Room;
+use backstitch_blocks::directory::{EntryLayout, Found};
+use backstitch_blocks::runs::Mapped;
 
 pub use inode::{DIRECT_POINTERS, INDIRECT, Inode, InodeEditor, POINTERS};
 pub use space::{Picks, Purpose, Space};

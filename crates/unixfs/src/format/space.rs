@@ -1,11 +1,12 @@
 //! Where blocks and inodes are, and which are free.
 
-use backstitch_layout::{FreeSpaceReader, Step};
+use backstitch_blocks::bitmap::Bits;
+use backstitch_layout::{FreeSpaceReader, GroupNumber, Step};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::state::patches::PatchIds;
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// What blocks are wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,37 @@ impl Picks {
 ///
 /// Blocks and inodes lie in groups. What is picked is not marked: that comes once all of an
 /// operation is known to succeed, and cannot fail.
+///
+/// # Blocks and fragments
+/// A *block* here is what a bit stands for and what the volume reads and writes: the unit of
+/// allocation. In ext a pointer leads to one block. In UFS the unit is the fragment, and a pointer
+/// leads to the first of as many fragments as the file's block has. So a UFS implementation counts
+/// fragments wherever this trait says block, and:
+///
+/// | here | UFS |
+/// |---|---|
+/// | [`block_size`](Self::block_size) | `fs_fsize` |
+/// | [`first_data_block`](Self::first_data_block), [`blocks_count`](Self::blocks_count) | 0, `fs_size` |
+/// | [`overhead_blocks`](Self::overhead_blocks), [`own_runs`](Self::own_runs) | of group 0 `[0, fs_dblkno)`, of the others `[fs_sblkno, fs_dblkno)`, and the summary area |
+/// | [`blocks_per_group`](Self::blocks_per_group), [`inodes_per_group`](Self::inodes_per_group) | `fs_fpg`, `fs_ipg` |
+/// | [`group_first_inode`](Self::group_first_inode) | group times `fs_ipg`: inodes 0 and 1 exist, are marked and are nobody's; the reclaim's tables begin with inode 1, so its scan has yet to pass over inode 0 |
+/// | [`block_bits`](Self::block_bits) | the cylinder group's block, `cg_freeoff`, a set bit is free |
+/// | [`inode_bits`](Self::inode_bits) | the same block, `cg_iusedoff`, a set bit is used |
+/// | [`pick_run`](Self::pick_run) | whole blocks for contents and directories, beginning at a multiple of a block's fragments; [`pick_single`](Self::pick_single) one whole block |
+/// | [`set_block_bits`](Self::set_block_bits), [`clear_block_bits`](Self::clear_block_bits) | fragment bits, and in the same block of the cylinder group the cluster map, `cg_frsum`, `cg_clustersum` and the counts of free blocks and fragments, which all follow from the bits: one patch, or as many as the bits have words, and counters that the reclaim corrects |
+/// | [`set_inode_bit`](Self::set_inode_bit) | where the number comes within a block of `cg_initediblk`: after the next inode block, zeroed, is on the disk, and `cg_initediblk` with it |
+/// | [`expect_freeing`](Self::expect_freeing) | the cylinder group's block, and that of the summary array |
+///
+/// The end of a file, a run of fragments shorter than a block, is planned by
+/// [`Units::plan_tail`](crate::tail::Units::plan_tail): it takes what follows it, or moves within
+/// the rules by which a block moves here ([`Format`](super::Format)'s map says where the pointer is;
+/// the old fragments are freed once the new pointer is on the disk). What is left to do for that:
+/// growth and truncation divide a file into blocks of one unit, and have to ask for the units of a
+/// block (`map`, `extend`, `shrink`).
+///
+/// Directories are divided into units of [`EntryLayout::UNIT_BYTES`](crate::directory::EntryLayout):
+/// 512 in UFS, whose entries end with a zero that `required_len` has yet to count. Their size is a
+/// multiple of that unit, in ext of the block.
 pub trait Space {
     /// Bytes of a block.
     fn block_size(&self) -> u32;
@@ -67,33 +99,33 @@ pub trait Space {
     /// How many groups there are.
     fn groups_count(&self) -> u32;
     /// The group of a block.
-    fn group_of_block(&self, block: u64) -> u32;
+    fn group_of_block(&self, block: u64) -> GroupNumber;
     /// The first block of a group.
-    fn group_first_block(&self, group: u32) -> u64;
+    fn group_first_block(&self, group: GroupNumber) -> u64;
     /// The blocks of a group.
-    fn blocks_in_group(&self, group: u32) -> u32;
+    fn blocks_in_group(&self, group: GroupNumber) -> u32;
     /// The blocks of all groups but the last one, a multiple of eight.
     fn blocks_per_group(&self) -> u32;
     /// The group of an inode.
-    fn group_of_inode(&self, inode: u32) -> u32;
+    fn group_of_inode(&self, inode: u32) -> GroupNumber;
     /// The first inode of a group.
-    fn group_first_inode(&self, group: u32) -> u32;
+    fn group_first_inode(&self, group: GroupNumber) -> u32;
     /// The inodes of a group.
     fn inodes_per_group(&self) -> u32;
     /// The free inodes of a group.
-    fn free_inodes_in(&self, group: u32) -> u32;
-    /// The block with the bits of a group's blocks, bit 0 the first one; a set bit is a used block.
-    fn block_bitmap(&self, group: u32) -> u64;
+    fn free_inodes_in(&self, group: GroupNumber) -> u32;
+    /// Where the bits of a group's blocks are, bit 0 the first one's, and what a set one means.
+    fn block_bits(&self, group: GroupNumber) -> Bits;
     /// The same of its inodes.
-    fn inode_bitmap(&self, group: u32) -> u64;
+    fn inode_bits(&self, group: GroupNumber) -> Bits;
     /// How many inodes a block of the inode table holds.
     fn inodes_per_block(&self) -> u32;
     /// The blocks that are the format's own: first and length of each run.
     fn own_runs(&self, visit: &mut dyn FnMut(u64, u64));
     /// A group has so many directories.
-    fn set_directories(&mut self, group: u32, directories: u32);
+    fn set_directories(&mut self, group: GroupNumber, directories: u32);
     /// An inode of the group that is marked as used already becomes a directory.
-    fn note_directory(&mut self, group: u32);
+    fn note_directory(&mut self, group: GroupNumber);
 
     /// Whether all blocks of the run may be a file's: what a pointer may name.
     fn is_data_run(&self, run: Run) -> bool;
@@ -142,7 +174,7 @@ pub trait Space {
     fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()>;
     /// Blocks of a group will be freed: calls `v.expect` for each block that this will change, so
     /// that a running transaction keeps a place for it (without transactions that does nothing).
-    fn expect_freeing(&self, v: &mut Volume<'_>, group: u32);
+    fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber);
 
     /// Picks a free inode for a name in a directory; `None` where there is none.
     ///
@@ -162,11 +194,11 @@ pub trait Space {
     fn free_inode_in(
         &mut self,
         v: &mut Volume<'_>,
-        group: u32,
+        group: GroupNumber,
         directory: bool,
     ) -> Step<Option<u32>>;
     /// The group into which a file of this name goes, of a directory in group `home`.
-    fn group_for_file(&self, home: u32, name: &[u8]) -> u32;
+    fn group_for_file(&self, home: GroupNumber, name: &[u8]) -> GroupNumber;
     /// Marks a free inode as used; its bitmap is in memory.
     fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId;
     /// Marks a used inode as free; its bitmap is in memory.

@@ -8,7 +8,7 @@ use backstitch_ordering::{PatchId, Volume};
 use super::cut::{Cut, Owner};
 use super::growth::{Growth, Links};
 use crate::state::patches::PatchIds;
-use crate::state::runs::Mapped;
+use backstitch_blocks::runs::Mapped;
 
 /// The map of a file's blocks, to be read.
 pub(crate) trait BlockMap {

@@ -4,7 +4,7 @@ use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, InodeEditor};
 use crate::kinds;
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// What has to change so that a part of a file is mapped to nothing.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use crate::format::{Format, InodeEditor, POINTERS};
 use crate::kinds;
 use crate::rules::{Rule, wait_for, wait_for_all};
 use crate::state::patches::PatchIds;
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// A run of blocks to be added to a file, and the indirect blocks that it needs.
 #[derive(Debug)]

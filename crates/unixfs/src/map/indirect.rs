@@ -13,7 +13,7 @@ use crate::rules::{Rule, wait_for_all};
 use crate::space::checked_run;
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
-use crate::state::runs::{Mapped, Run, push_run};
+use backstitch_blocks::runs::{Mapped, Run, push_run};
 
 /// The pointers of an inode, and what is below them.
 pub(crate) struct Pointers<'m, F: Format> {

@@ -16,7 +16,7 @@ use backstitch_ordering::Volume;
 
 use crate::format::Format;
 use crate::state::UnixFs;
-use crate::state::runs::{Mapped, Run};
+use backstitch_blocks::runs::{Mapped, Run};
 use block_map::BlockMap;
 use indirect::Pointers;
 

@@ -1,15 +1,16 @@
 //! The bitmaps: what is marked as used but is not.
 
-use backstitch_layout::{Error, ReclaimStep, Step, Stop};
+use backstitch_layout::{Error, GroupNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
-use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
 use crate::state::reclaim::DIRECTORY;
 use crate::state::reclaim::{Phase, Reclaim, kind};
-use crate::state::runs::{Run, push_run};
+use backstitch_blocks::bitmap;
+use backstitch_blocks::runs::{Run, push_run};
 
 /// How many attribute blocks one step looks at.
 const ATTRIBUTE_BLOCKS_PER_STEP: usize = 64;
@@ -51,26 +52,26 @@ impl<F: Format> UnixFs<F> {
         r.phase = if to < r.attribute_list.len() {
             Phase::Attributes(to)
         } else {
-            Phase::Verify(0)
+            Phase::Verify(GroupNumber(0))
         };
         Ok(ReclaimStep::More)
     }
 
-    fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: u32) -> Step<()> {
-        let to = self.format.groups_count().min(group + GROUPS_AHEAD);
-        for g in group..to {
-            v.want(self.format.block_bitmap(g));
-            v.want(self.format.inode_bitmap(g));
+    fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: GroupNumber) -> Step<()> {
+        let to = self.format.groups_count().min(group.0 + GROUPS_AHEAD);
+        for g in (group.0..to).map(GroupNumber) {
+            v.want(self.format.block_bits(g).block);
+            v.want(self.format.inode_bits(g).block);
         }
-        v.read(self.format.block_bitmap(group))?;
-        v.read(self.format.inode_bitmap(group))?;
+        v.read(self.format.block_bits(group).block)?;
+        v.read(self.format.inode_bits(group).block)?;
         Ok(())
     }
 
     /// What is known of a group's blocks.
-    fn used_part<'r>(&self, r: &'r Reclaim, group: u32) -> Part<'r> {
+    fn used_part<'r>(&self, r: &'r Reclaim, group: GroupNumber) -> Part<'r> {
         let bytes = self.format.blocks_per_group() as usize / 8;
-        let range = group as usize * bytes..(group as usize + 1) * bytes;
+        let range = group.index() * bytes..(group.index() + 1) * bytes;
         Part {
             used: &r.used[range.clone()],
             touched: &r.touched[range],
@@ -83,16 +84,16 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        group: u32,
+        group: GroupNumber,
     ) -> Step<ReclaimStep> {
-        if group >= self.format.groups_count() {
+        if group.0 >= self.format.groups_count() {
             // Blocks of what others are freeing are not marked, nor touched as long as nobody has
             // begun.
             let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
             if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {
                 return Ok(ReclaimStep::WaitForFrees);
             }
-            r.phase = Phase::Free(0);
+            r.phase = Phase::Free(GroupNumber(0));
             return Ok(ReclaimStep::More);
         }
         self.want_bitmaps(v, group)?;
@@ -102,19 +103,19 @@ impl<F: Format> UnixFs<F> {
             blocks,
         } = self.used_part(r, group);
         let first = self.format.group_first_block(group);
-        let marked = v.read(self.format.block_bitmap(group))?;
-        let lost = (used.iter().zip(touched).zip(marked)).any(|((u, t), m)| u & !t & !m != 0);
+        let bits = self.format.block_bits(group);
+        let marked = bits.marks(v.read(bits.block)?);
+        let lost =
+            (used.iter().zip(touched).zip(marked.used_bytes())).any(|((u, t), m)| u & !t & !m != 0);
         let is_lost = |bit: &usize| {
-            bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !bitmap::test(marked, *bit)
+            bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !marked.is_used(*bit)
         };
         if lost && let Some(bit) = (0..blocks).find(is_lost) {
-            return Err(Error::corrupt(
-                format!("block bitmap of group {group}"),
-                format!("block {} is in use but marked as free", first + bit as u64),
-            )
-            .into());
+            let bitmap = Structure::BlockBitmap { group };
+            let block = first + bit as u64;
+            return Err(Error::corrupt(bitmap, Fault::BlockInUseButFree { block }).into());
         }
-        r.phase = Phase::Verify(group + 1);
+        r.phase = Phase::Verify(group.next());
         Ok(ReclaimStep::More)
     }
 
@@ -123,9 +124,9 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        group: u32,
+        group: GroupNumber,
     ) -> Step<ReclaimStep> {
-        if group >= self.format.groups_count() {
+        if group.0 >= self.format.groups_count() {
             let first = self.format.first_data_block();
             self.format.retain_shared(&|block| {
                 let bit = (block - first) as usize;
@@ -141,17 +142,19 @@ impl<F: Format> UnixFs<F> {
             blocks,
         } = self.used_part(r, group);
         let first = self.format.group_first_block(group);
-        let marked = v.read(self.format.block_bitmap(group))?;
+        let bits = self.format.block_bits(group);
+        let marked = bits.marks(v.read(bits.block)?);
         let mut runs: Vec<Run> = Vec::new();
         for bit in 0..blocks {
-            let is_leaked = bitmap::test(marked, bit)
-                && !bitmap::test(used, bit)
-                && !bitmap::test(touched, bit);
+            let is_leaked =
+                marked.is_used(bit) && !bitmap::test(used, bit) && !bitmap::test(touched, bit);
             if is_leaked {
                 push_run(&mut runs, first + bit as u64, 1);
             }
         }
-        let bits = v.read_shared(self.format.inode_bitmap(group))?;
+        let bits = self.format.inode_bits(group);
+        let bytes = v.read_shared(bits.block)?;
+        let inodes = bits.marks(&bytes);
         self.free_runs(v, &runs);
         r.freed_blocks += runs.iter().map(|run| run.len).sum::<u64>();
         let mut directories = 0;
@@ -165,7 +168,7 @@ impl<F: Format> UnixFs<F> {
             if number >= self.format.first_inode()
                 && self.format.is_valid_inode(number)
                 && code == kind::FREE
-                && bitmap::test(&bits, index as usize)
+                && inodes.is_used(index as usize)
             {
                 self.clear_inode_bit(v, number, false);
                 self.forget_state(number);
@@ -175,7 +178,7 @@ impl<F: Format> UnixFs<F> {
             }
         }
         self.format.set_directories(group, directories);
-        r.phase = Phase::Free(group + 1);
+        r.phase = Phase::Free(group.next());
         Ok(ReclaimStep::More)
     }
 }

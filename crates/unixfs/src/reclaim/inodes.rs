@@ -1,9 +1,11 @@
 //! The inodes: which are in use, which have no name, and how many the others count.
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Timestamp};
+use backstitch_layout::{
+    Changed, Error, GroupNumber, InodeNumber, ReclaimStep, Step, Stop, Structure, Timestamp,
+};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::rules::{Rule, wait_for_all};
 use crate::state::UnixFs;
@@ -16,8 +18,8 @@ const TABLE_BLOCKS_PER_STEP: usize = 32;
 const INODES_PER_STEP: u32 = 256;
 /// Inodes without names that are marked as dead before that is on the disk and more are marked.
 const KILLED_TOGETHER: u32 = 4096;
-fn corrupt(number: u32, what: impl Into<String>) -> Error {
-    Error::corrupt(format!("inode {number}"), what.into())
+fn corrupt(number: u32, fault: Fault) -> Error {
+    Error::corrupt(Structure::inode(number), fault)
 }
 
 impl<F: Format> UnixFs<F> {
@@ -27,20 +29,22 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        group: u32,
+        group: GroupNumber,
         from: u64,
     ) -> Step<ReclaimStep> {
-        if group >= self.format.groups_count() {
+        if group.0 >= self.format.groups_count() {
             r.end_of_scan();
             return Ok(ReclaimStep::More);
         }
         let per_block = u64::from(self.format.inodes_per_block());
-        let bits = v.read_shared(self.format.inode_bitmap(group))?;
+        let bits = self.format.inode_bits(group);
+        let bytes = v.read_shared(bits.block)?;
+        let marks = bits.marks(&bytes);
         let per_group = self.format.inodes_per_group() as usize;
         let (mut blocks, mut missing) = (Vec::new(), false);
         let mut at = (from * per_block) as usize;
         while blocks.len() < TABLE_BLOCKS_PER_STEP
-            && let Some(found) = bitmap::find_set(&bits, at, per_group)
+            && let Some(found) = marks.first_used(at, per_group)
         {
             let block = found as u64 / per_block;
             let first = (block * per_block) as usize;
@@ -58,14 +62,14 @@ impl<F: Format> UnixFs<F> {
                 let number = self.format.group_first_inode(group) + index as u32;
                 // What was made or lost its last name since the crash is known already.
                 if r.kind(number) == kind::FREE {
-                    let found = self.kind_of(v, number, bitmap::test(&bits, index))?;
+                    let found = self.kind_of(v, number, marks.is_used(index))?;
                     r.set_kind(number, found);
                 }
             }
         }
         r.phase = match is_over {
             true => Phase::Scan {
-                group: group + 1,
+                group: group.next(),
                 block: 0,
             },
             false => Phase::Scan {
@@ -85,14 +89,14 @@ impl<F: Format> UnixFs<F> {
             return Ok(kind::FREE);
         }
         if !is_marked {
-            return Err(corrupt(number, "it is in use but marked as free").into());
+            return Err(corrupt(number, Fault::InUseButFree).into());
         }
         if let Some(fault) = self.format.map_fault(&inode) {
-            return Err(corrupt(number, fault).into());
+            return Err(corrupt(number, Fault::ForeignMap(fault)).into());
         }
         let file_type = inode
             .file_type()
-            .ok_or_else(|| corrupt(number, format!("mode {:#o} is of no type", inode.mode())))?;
+            .ok_or_else(|| corrupt(number, Fault::ModeOfNoType { mode: inode.mode() }))?;
         Ok(code_of(file_type))
     }
 
@@ -227,8 +231,7 @@ impl<F: Format> UnixFs<F> {
         }
         let found = self.read_any_inode(v, number)?.links();
         if found < links {
-            let what = format!("its link count is {found}, but it has {links} links");
-            return Err(corrupt(number, what).into());
+            return Err(corrupt(number, Fault::LinksTooLow { found, links }).into());
         }
         if found > links {
             self.edit_inode(v, number, &[], |e| e.set_links(links));

@@ -1,14 +1,15 @@
 //! The maps of inodes: which blocks are in use, and what is wrong with how many an inode counts.
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop};
+use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
+use crate::fault::Fault;
 use crate::format::{Format, INDIRECT, Inode, InodeEditor};
 use crate::map::{ChangeableMap, Owner};
 use crate::rules::{Rule, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::reclaim::{Part, Phase, Reclaim, kind};
-use crate::state::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// How many inodes one step looks at at most.
 const INODES_PER_STEP: usize = 256;
@@ -22,8 +23,8 @@ enum Corrected {
     Wholly,
 }
 
-fn corrupt(number: u32, what: impl Into<String>) -> Error {
-    Error::corrupt(format!("inode {number}"), what.into())
+fn corrupt(number: u32, fault: Fault) -> Error {
+    Error::corrupt(Structure::inode(number), fault)
 }
 
 impl<F: Format> UnixFs<F> {
@@ -154,7 +155,7 @@ impl<F: Format> UnixFs<F> {
     fn check_symlink(&self, number: u32, inode: &F::Inode) -> Step<()> {
         let is_fast = inode.is_fast_symlink(self.format.block_size());
         if is_fast && inode.size() > self.format.fast_symlink_max() as u64 {
-            return Err(corrupt(number, "a symlink whose target has no block").into());
+            return Err(corrupt(number, Fault::TargetWithoutBlock).into());
         }
         Ok(())
     }
@@ -169,7 +170,7 @@ impl<F: Format> UnixFs<F> {
     ) -> Step<()> {
         let sectors = blocks * self.sectors_per_block();
         if sectors > F::SECTORS_MAX {
-            return Err(corrupt(number, format!("{blocks} blocks are too many")).into());
+            return Err(corrupt(number, Fault::TooManyBlocks { blocks }).into());
         }
         if inode.sectors() != sectors {
             self.edit_inode(v, number, &[], |e| e.set_sectors(sectors));
@@ -195,7 +196,7 @@ impl<F: Format> UnixFs<F> {
             (self.changeable_map(inode)).plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;
         self.gather_freeing(v, &plan.freed)?;
         if plan.is_empty() {
-            return Err(corrupt(number, "blocks beyond its size cannot be taken out").into());
+            return Err(corrupt(number, Fault::BlocksPastEnd).into());
         }
         let mut after = plan.nullify_entries::<F>(v);
         after.push(self.edit_inode(v, number, &[], |e| plan.nullify_pointers(e)));

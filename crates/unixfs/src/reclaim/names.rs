@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop};
+use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
-use crate::directory::Found;
-use crate::directory::{EntryLayout, OFFSET_INODE, TYPE_UNKNOWN, entries};
+use crate::fault::Fault;
 use crate::format::{Format, Inode};
 use crate::index::corrupt_directory;
 use crate::kinds;
@@ -15,6 +14,8 @@ use crate::replaced::{Place, name_to_keep};
 use crate::rules::{Rule, holds, note_by, wait_for};
 use crate::state::UnixFs;
 use crate::state::reclaim::{DIRECTORY, Phase, Reclaim, code_of, kind};
+use backstitch_blocks::directory::Found;
+use backstitch_blocks::directory::{EntryLayout, OFFSET_INODE, TYPE_UNKNOWN, entries};
 
 /// How many blocks of a directory one step looks at.
 const BLOCKS_PER_STEP: u64 = 32;
@@ -38,8 +39,8 @@ struct NameOf {
     name: Vec<u8>,
 }
 
-fn corrupt(number: u32, what: impl Into<String>) -> Error {
-    Error::corrupt(format!("directory {number}"), what.into())
+fn corrupt(number: u32, fault: Fault) -> Error {
+    Error::corrupt(Structure::directory(number), fault)
 }
 
 impl<F: Format> UnixFs<F> {
@@ -71,7 +72,7 @@ impl<F: Format> UnixFs<F> {
             return Ok(ReclaimStep::More);
         }
         if r.kind(number) != DIRECTORY {
-            return Err(corrupt(number, "it is not a directory, or not in use").into());
+            return Err(corrupt(number, Fault::NotADirectory).into());
         }
         let inode = self.read_directory_inode(v, number)?;
         r.walking = (number, inode.links());
@@ -98,8 +99,7 @@ impl<F: Format> UnixFs<F> {
     /// What could not be read at first was walked.
     fn end_of_asides(&self, r: &mut Reclaim) -> Step<ReclaimStep> {
         if let Some(child) = r.further.keys().next() {
-            let what = "it has a second name in a directory that does not count it";
-            return Err(corrupt(*child, what).into());
+            return Err(corrupt(*child, Fault::SecondNameNotCounted).into());
         }
         r.find_strays();
         Ok(ReclaimStep::More)
@@ -141,7 +141,7 @@ impl<F: Format> UnixFs<F> {
                 if expected.is_some_and(|name| name != entry.name || logical > 0)
                     || expected.is_none() && (is_special || entry.name.is_empty())
                 {
-                    return Err(corrupt(number, "'.' and '..' are not its first two names").into());
+                    return Err(corrupt(number, Fault::DotsNotFirst).into());
                 }
                 seen.push(Seen {
                     inode: entry.inode,
@@ -153,7 +153,7 @@ impl<F: Format> UnixFs<F> {
             }
         }
         if from == 0 && (seen.len() < 2 || seen[0].inode != number) {
-            return Err(corrupt(number, "its '.' or its '..' is missing or wrong").into());
+            return Err(corrupt(number, Fault::DotsWrong).into());
         }
         Ok((seen, to))
     }
@@ -167,8 +167,8 @@ impl<F: Format> UnixFs<F> {
             kind::FREE | kind::HELD | kind::HELD_DIRECTORY | kind::RESERVED
         ) || child == F::ROOT_INODE
         {
-            let what = format!("a name stands for inode {child}, which no name may stand for");
-            return Err(corrupt(number, what).into());
+            let fault = Fault::NameOfUnnameable { inode: child };
+            return Err(corrupt(number, fault).into());
         }
         let is_new = matches!(code, kind::NEW | kind::NEW_DIRECTORY);
         if self.format.has_file_types()
@@ -176,8 +176,8 @@ impl<F: Format> UnixFs<F> {
             && F::Entries::type_of_code(entry.file_type).map(code_of) != Some(code)
             && !is_new
         {
-            let what = format!("a name says that inode {child} is of another type");
-            return Err(corrupt(number, what).into());
+            let fault = Fault::NameOfOtherType { inode: child };
+            return Err(corrupt(number, fault).into());
         }
         Ok(())
     }
@@ -286,8 +286,8 @@ impl<F: Format> UnixFs<F> {
             let inode = self.read_directory_inode(v, holder)?;
             let names = self.find_by_inode(v, holder, &inode, child)?;
             if names.is_empty() {
-                let what = format!("its name of inode {child} is gone");
-                return Err(corrupt(holder, what).into());
+                let fault = Fault::NameGone { inode: child };
+                return Err(corrupt(holder, fault).into());
             }
             all.extend(names.into_iter().map(|(found, name)| NameOf {
                 holder,

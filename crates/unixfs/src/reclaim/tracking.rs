@@ -3,12 +3,12 @@
 
 use backstitch_layout::{Awaited, Step, Stop};
 
-use crate::bitmap;
 use crate::format::{Format, Inode};
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
 use crate::state::reclaim::{Directory, Reclaim, kind};
-use crate::state::runs::Run;
+use backstitch_blocks::bitmap;
+use backstitch_blocks::runs::Run;
 
 impl<F: Format> UnixFs<F> {
     /// The reclaim that is to be told, where one is under way.

@@ -7,7 +7,7 @@ use backstitch_ordering::PatchId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::inode::InodeState;
-use super::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// Inodes with something under way after which one call gives up, or the part of all after which it
 /// does.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// Runs of free blocks, by their first.
 #[derive(Debug, Default)]

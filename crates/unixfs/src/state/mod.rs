@@ -13,7 +13,6 @@ pub(crate) mod recent;
 pub(crate) mod reclaim;
 pub(crate) mod references;
 pub(crate) mod room;
-pub(crate) mod runs;
 pub(crate) mod spares;
 pub(crate) mod windows;
 

@@ -1,13 +1,14 @@
 //! What the reclaim has found out so far.
 
-use backstitch_layout::{Error, FileType, Step};
+use backstitch_layout::{Error, FileType, GroupNumber, Step, Structure};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::runs::Run;
-use crate::bitmap;
+use crate::fault::Fault;
 use crate::format::{Format, Inode};
 use crate::rules::{Rule, holds};
+use backstitch_blocks::bitmap;
+use backstitch_blocks::runs::Run;
 
 /// What an inode is, beside [`code_of`] its type.
 pub(crate) mod kind {
@@ -30,15 +31,15 @@ pub(crate) mod kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
     /// Look at inode table blocks of a group, from one on.
-    Scan { group: u32, block: u64 },
+    Scan { group: GroupNumber, block: u64 },
     /// Look at the map of an inode, from a part of it on.
     Map { inode: u32, part: Part },
     /// Reference counts of attribute blocks: of the list, from one on.
     Attributes(usize),
     /// Check that all that is in use is marked so, before anything is freed.
-    Verify(u32),
+    Verify(GroupNumber),
     /// Free what is marked in a group but not in use.
-    Free(u32),
+    Free(GroupNumber),
     /// Walk the directories on the stack.
     Walk,
     /// Where there are directories with two names: note what others without a name say of who
@@ -219,7 +220,10 @@ impl Reclaim {
         let inodes = format.inodes_count() as usize;
         let bits = u64::from(format.groups_count()) * u64::from(format.blocks_per_group());
         let mut reclaim = Reclaim {
-            phase: Phase::Scan { group: 0, block: 0 },
+            phase: Phase::Scan {
+                group: GroupNumber(0),
+                block: 0,
+            },
             postponed: None,
             are_names_first: false,
             is_settled: false,
@@ -297,8 +301,8 @@ impl Reclaim {
             }
             if bitmap::test(&self.used, bit) && !again {
                 return Err(Error::corrupt(
-                    format!("inode {inode}"),
-                    format!("block {block} belongs to something else too"),
+                    Structure::inode(inode),
+                    Fault::BlockTakenTwice { block },
                 )
                 .into());
             }
@@ -402,13 +406,13 @@ impl Reclaim {
         let of_maps = |phase: Phase| match phase {
             Phase::Map { inode, .. } => 0.8 * part(inode.into(), inodes),
             Phase::Attributes(_) => 0.8,
-            Phase::Verify(group) => 0.8 + 0.1 * part(group.into(), groups),
-            Phase::Free(group) => 0.9 + 0.1 * part(group.into(), groups),
+            Phase::Verify(group) => 0.8 + 0.1 * part(group.0.into(), groups),
+            Phase::Free(group) => 0.9 + 0.1 * part(group.0.into(), groups),
             _ => 1.0,
         };
         let maps = SCAN + MAPS * of_maps(self.postponed.unwrap_or(self.phase));
         match self.phase {
-            Phase::Scan { group, .. } => SCAN * part(group.into(), groups),
+            Phase::Scan { group, .. } => SCAN * part(group.0.into(), groups),
             Phase::Walk => {
                 let open = self.stack.len() as u64;
                 let known = self.directories.len() as u64;
@@ -457,7 +461,7 @@ impl Reclaim {
         child: u32,
         is_directory: bool,
     ) -> Step<()> {
-        let too_many = |inode: u32| Error::corrupt(format!("inode {inode}"), "too many names");
+        let too_many = |inode: u32| Error::corrupt(Structure::inode(inode), Fault::TooManyNames);
         if !is_directory {
             let names = self.names.get_mut(child as usize - 1);
             let names = names.ok_or_else(|| too_many(child))?;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use backstitch_layout::Timestamp;
+use backstitch_layout::{GroupNumber, Timestamp};
 use backstitch_ordering::PatchId;
 
 /// The next inodes that a flush speaks for, and the most that all flushes speak for.
@@ -58,18 +58,18 @@ pub(crate) struct Spares {
     /// Whether the next new file will probably be flushed.
     pub(crate) expected: Expectation,
     /// By their group.
-    pub(crate) groups: Vec<(u32, VecDeque<Spare>)>,
+    pub(crate) groups: Vec<(GroupNumber, VecDeque<Spare>)>,
     /// All are to be given back.
     pub(crate) is_asked_back: bool,
 }
 
 impl Spares {
-    pub(crate) fn of_group(&self, group: u32) -> Option<&VecDeque<Spare>> {
+    pub(crate) fn of_group(&self, group: GroupNumber) -> Option<&VecDeque<Spare>> {
         let found = self.groups.iter().find(|(g, _)| *g == group);
         found.map(|(_, spares)| spares)
     }
 
-    pub(crate) fn of_group_mut(&mut self, group: u32) -> &mut VecDeque<Spare> {
+    pub(crate) fn of_group_mut(&mut self, group: GroupNumber) -> &mut VecDeque<Spare> {
         let at = match self.groups.iter().position(|(g, _)| *g == group) {
             Some(at) => at,
             None => {
@@ -91,7 +91,7 @@ impl Spares {
     }
 
     /// A spare was given to a file.
-    pub(crate) fn remove(&mut self, group: u32, spare: Spare) {
+    pub(crate) fn remove(&mut self, group: GroupNumber, spare: Spare) {
         let spares = self.of_group_mut(group);
         spares.retain(|other| other.inode != spare.inode);
         if spares.is_empty() {

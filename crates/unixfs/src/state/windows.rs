@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::runs::Run;
+use backstitch_blocks::runs::Run;
 
 /// Files that have space reserved in memory at once: more would only fragment what is left for
 /// others.

@@ -4,7 +4,7 @@ use backstitch_device::BlockDevice;
 use backstitch_layout::{
     Error, FileSystem, FileType, InodeNumber, LogSite, OpenRequest, Opened, Result, Step, Stop,
 };
-use backstitch_mechanisms::{LOGS, Ordering, make_without_log, usual_for};
+use backstitch_mechanisms::{Ordering, logs, make_without_log, usual_for};
 use backstitch_ordering::{Mechanism, NoLog, Volume};
 use backstitch_session::log::default_ordering;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -469,7 +469,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             log_device: None,
             host: plan.layout.journal_host(),
         };
-        for kind in LOGS {
+        for kind in logs() {
             if kind.needs_recovery(site)? == Some(true) {
                 return Ok(true);
             }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use backstitch_bench::{Disk, DiskOptions, Policy, Series, Target, write_json_lines};
 
-use crate::error::{Error, Result};
-use crate::show;
+use backstitch_files::error::{Error, Result};
+use backstitch_files::show;
 
 /// What is said of a simulated disk.
 #[derive(Debug, clap::Args)]
@@ -100,6 +100,7 @@ impl Args {
             }
             out.flush()
         });
-        written.map_err(|error| Error::at_path("bench", path, crate::error::host(&error)))
+        written
+            .map_err(|error| Error::at_path("bench", path, backstitch_files::error::host(&error)))
     }
 }

@@ -7,8 +7,8 @@ use backstitch_mechanisms::in_order;
 use backstitch_vfs::Ordering;
 
 use super::{Args, bar};
-use crate::error::{Error, Result};
-use crate::show;
+use backstitch_files::error::{Error, Result};
+use backstitch_files::show;
 
 /// Its name.
 pub(super) const IMAP: &str = "imap";

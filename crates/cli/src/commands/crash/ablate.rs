@@ -1,14 +1,16 @@
 //! `backstitch crash ablate`.
 
 use super::print::progress_bar;
-use crate::error::{Error, FAILED, Result};
-use crate::show;
 use backstitch_crash::ablate::{Ablation, Fate, Row};
+use backstitch_crash::rules::sites;
 use backstitch_crash::standard;
+use backstitch_files::error::{Error, FAILED, Result};
+use backstitch_files::show;
 use backstitch_mechanisms::usual_for;
 use backstitch_rules::watch::Form;
+use backstitch_rules::{Id, Site};
 use backstitch_vfs::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     /// Only rules whose names contain one of these
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     site: Vec<String>,
+    /// Only rules that one of the mechanisms states itself, and that nothing else comes by
+    #[arg(long, conflicts_with = "site")]
+    own: bool,
     /// Only these forms: whole, first, last, only-oldest, only-newest, merged
     #[arg(long, value_name = "FORM,…", value_delimiter = ',')]
     form: Vec<Form>,
@@ -76,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let ablation = Ablation {
             ordering: *ordering,
             workloads,
-            patterns: args.site.clone(),
+            patterns: patterns(args)?,
             forms: args.form.clone(),
             seed: args.seed,
             threads,
@@ -104,6 +109,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         true => ExitCode::from(FAILED),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// What the names of the rules contain, one of these; none for all rules.
+fn patterns(args: &Args) -> Result<Vec<String>> {
+    if !args.own {
+        return Ok(args.site.clone());
+    }
+    let own = args.ordering.iter().flat_map(|o| o.own_rules());
+    let own: BTreeSet<Id> = own.copied().collect();
+    if own.is_empty() {
+        let why = "these mechanisms state no rules of their own";
+        return Err(Error::usage(WHAT, why));
+    }
+    let own = sites().filter(|site| own.contains(&site.id));
+    Ok(own.map(Site::name).collect())
 }
 
 fn table(ablation: &Ablation, args: &Args) -> Result<Vec<Row>> {

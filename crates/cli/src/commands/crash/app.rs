@@ -2,13 +2,13 @@
 
 use super::device::seconds;
 use super::print::{Output, progress_bar, quoted, stop_on_signals};
-use crate::error::{Error, Result};
-use crate::foreign;
-use crate::size;
 use backstitch_crash_app::{AppError, Geometry, Options, Program, Start, Trace, explore, replay};
 use backstitch_crash_core::check::Check;
 use backstitch_crash_core::error::StepError;
 use backstitch_crash_core::report::{Progress, Report};
+use backstitch_files::error::{Error, Result};
+use backstitch_files::foreign;
+use backstitch_files::size;
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::Ordering;
 use std::path::{Path, PathBuf};

@@ -2,13 +2,13 @@
 
 use super::overlay;
 use super::print::{Output, progress_bar, quoted, stop_on_signals};
-use crate::error::{Error, Result};
 use backstitch_crash_core::check::Check;
 use backstitch_crash_core::error::StepError;
 use backstitch_crash_core::report::{Progress, Report};
 use backstitch_crash_device::{
     CANNOT_SHOW, Options, Recording, ScheduleError, Show, explore, replay,
 };
+use backstitch_files::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;

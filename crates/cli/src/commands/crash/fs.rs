@@ -1,15 +1,15 @@
 //! `backstitch crash fs`.
 
 use super::print::{Output, progress_bar, quoted, verdict};
-use crate::error::{Error, FAILED, Result, host};
 use crate::options::AtomicUnit;
-use crate::{show, size};
 use backstitch_bench::{Disk, DiskOptions, DriveSpec};
 use backstitch_crash::{
     Campaign, Foreign, Fork, ImageOptions, Observer, Operation, ReplayError, Replayed, Results,
     Schedule, Workload, ace, generate, parse_script, scripts,
 };
 use backstitch_crash_core::report::Report;
+use backstitch_files::error::{Error, FAILED, Result, host};
+use backstitch_files::{show, size};
 use backstitch_formats::{Layout, usual};
 use backstitch_layout::tools::JournalFeatures;
 use backstitch_mechanisms::{in_order, usual_for};

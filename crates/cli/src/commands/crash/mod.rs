@@ -8,7 +8,7 @@ mod overlay;
 mod print;
 mod record;
 
-use crate::error::Result;
+use backstitch_files::error::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
 

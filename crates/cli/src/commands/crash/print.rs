@@ -1,9 +1,9 @@
 //! What the commands of `crash` print alike.
 
-use crate::error::{Error, FAILED, Result, host};
-use crate::foreign;
-use crate::show;
 use backstitch_crash_core::report::{Block, BlockState, Failure, Kind, Report, RuleCounts};
+use backstitch_files::error::{Error, FAILED, Result, host};
+use backstitch_files::foreign;
+use backstitch_files::show;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
 //! `backstitch crash record --log LOG IMAGE DIR`.
 
 use crate::commands::daemon;
-use crate::error::{Error, Result, host};
-use crate::foreign;
-use crate::image::absolute;
-use crate::show;
 use backstitch_device::write_log::{LogWriter, LoggingDevice};
 use backstitch_device::{FileDevice, OpenOptions};
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::foreign;
+use backstitch_files::image::absolute;
+use backstitch_files::show;
 use backstitch_fuse::disk::{self, MountedDisk};
 use serde_json::{Value, json};
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! `backstitch wafs append`.
 
-use crate::error::{Error, Result, host};
-use crate::show;
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::show;
 use backstitch_wafs::{Lsn, Wafs, WafsError};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};

@@ -4,10 +4,10 @@ mod append;
 mod read;
 
 use crate::commands::mkfs::random_uuid;
-use crate::error::{Error, FAILED, Result};
-use crate::image::{DeviceOptions, open_device};
-use crate::{show, size};
 use backstitch_device::{BlockDevice, FileDevice, MappedDevice, signature};
+use backstitch_files::error::{Error, FAILED, Result};
+use backstitch_files::image::{DeviceOptions, open_device};
+use backstitch_files::{show, size};
 use backstitch_layout::tools::uuid_text;
 use backstitch_wafs::{CheckReport, Log, Lsn, Wafs, check, host_clock};
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! `backstitch wafs read` and `wafs tail`.
 
 use super::{lsn, open_to_read};
-use crate::base64;
-use crate::error::{Error, Result, host};
-use crate::show;
+use backstitch_files::base64;
+use backstitch_files::error::{Error, Result, host};
+use backstitch_files::show;
 use backstitch_layout::Timestamp;
 use backstitch_wafs::{Log, Lsn, Record, Records};
 use serde_json::json;

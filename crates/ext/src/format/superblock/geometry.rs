@@ -2,8 +2,10 @@
 
 use super::{REVISION_DYNAMIC, RawSuperblock, Superblock};
 use crate::format::FormatError;
+use crate::format::fault::SuperblockFault;
 use crate::format::features::{self, Features};
 use crate::format::{GOOD_OLD_FIRST_INODE, GOOD_OLD_INODE_SIZE};
+use backstitch_layout::Structure;
 use zerocopy::little_endian::U32;
 
 /// The numbers that everything else is computed from.
@@ -19,17 +21,20 @@ pub(super) struct Geometry {
     inode_table_blocks: u32,
 }
 
-fn corrupt(what: String) -> FormatError {
-    FormatError::corrupt("superblock", what)
+fn corrupt(fault: SuperblockFault) -> FormatError {
+    FormatError::corrupt(Structure::SUPERBLOCK, fault)
 }
 
-fn bounds(name: &str, value: u64, low: u64, high: u64) -> Result<(), FormatError> {
-    if (low..=high).contains(&value) {
+fn bounds(field: &'static str, found: u64, low: u64, high: u64) -> Result<(), FormatError> {
+    if (low..=high).contains(&found) {
         return Ok(());
     }
-    Err(corrupt(format!(
-        "{name} is {value}, must be {low} … {high}"
-    )))
+    Err(corrupt(SuperblockFault::OutOfBounds {
+        field,
+        found,
+        low,
+        high,
+    }))
 }
 
 fn wide(low: U32, high: U32, is_wide: bool) -> u64 {
@@ -50,9 +55,7 @@ impl Geometry {
         let is_wide = features.has_incompat(features::INCOMPAT_64BIT);
         if !bigalloc && raw.s_log_cluster_size != raw.s_log_block_size {
             let found = raw.s_log_cluster_size.get();
-            return Err(corrupt(format!(
-                "s_log_cluster_size is {found}, not the block's"
-            )));
+            return Err(corrupt(SuperblockFault::ClusterIsNotBlock { found }));
         }
         let [block_log, cluster_log] =
             [raw.s_log_block_size, raw.s_log_cluster_size].map(|log| u64::from(log.get()));
@@ -80,9 +83,9 @@ impl Geometry {
             bits << cluster_bits,
         )?;
         if !blocks_per_group.is_multiple_of(8) {
-            return Err(corrupt(format!(
-                "s_blocks_per_group is {blocks_per_group}, no multiple of 8"
-            )));
+            return Err(corrupt(SuperblockFault::GroupEndsWithinByte {
+                found: blocks_per_group,
+            }));
         }
         let groups = (blocks_count - first).div_ceil(blocks_per_group);
         bounds("number of groups", groups, 1, u64::from(u32::MAX))?;
@@ -109,19 +112,20 @@ impl Geometry {
         }
         bounds("s_inode_size", self.inode_size.into(), 128, block_size)?;
         if !self.inode_size.is_power_of_two() {
-            return Err(corrupt(format!(
-                "s_inode_size is {}, no power of two",
-                self.inode_size
-            )));
+            return Err(corrupt(SuperblockFault::NoPowerOfTwo {
+                field: "s_inode_size",
+                found: self.inode_size,
+            }));
         }
         let per_group = u64::from(raw.s_inodes_per_group.get());
         bounds("s_inodes_per_group", per_group, 1, block_size * 8)?;
         let inodes = per_group * u64::from(self.groups);
         let found = u64::from(raw.s_inodes_count.get());
         if found != inodes {
-            return Err(corrupt(format!(
-                "s_inodes_count is {found}, the groups have {inodes}"
-            )));
+            return Err(corrupt(SuperblockFault::InodesCount {
+                found,
+                expected: inodes,
+            }));
         }
         let first_inode = u64::from(self.first_inode);
         bounds(
@@ -151,7 +155,10 @@ impl Geometry {
             self.desc_size = raw.s_desc_size.get().into();
             bounds("s_desc_size", self.desc_size.into(), 64, 1024)?;
             if !self.desc_size.is_power_of_two() {
-                return Err(corrupt(format!("s_desc_size is {}", self.desc_size)));
+                return Err(corrupt(SuperblockFault::NoPowerOfTwo {
+                    field: "s_desc_size",
+                    found: self.desc_size,
+                }));
             }
         }
         let table = (u64::from(self.groups) * u64::from(self.desc_size)).div_ceil(block_size);
@@ -171,11 +178,11 @@ impl Geometry {
         if bytes <= device_size_bytes {
             return Ok(());
         }
-        Err(corrupt(format!(
-            "the file system has {} blocks of {} bytes, the device only {device_size_bytes} bytes",
-            self.blocks_count,
-            1 << self.block_size_bits,
-        )))
+        Err(corrupt(SuperblockFault::LongerThanDevice {
+            blocks: self.blocks_count,
+            block_bytes: 1 << self.block_size_bits,
+            device_bytes: device_size_bytes,
+        }))
     }
 
     pub(super) fn into_superblock(self, raw: &RawSuperblock, features: Features) -> Superblock {

@@ -1,4 +1,5 @@
 use super::*;
+use backstitch_layout::GroupNumber;
 use core::mem::offset_of;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -50,9 +51,9 @@ fn geometry_of_a_small_file_system() {
         (sb.block_size, sb.groups, sb.inode_table_blocks),
         (1024, 1, 512)
     );
-    assert_eq!((sb.group_of_block(1), sb.group_of_block(8191)), (0, 0));
-    assert_eq!(sb.blocks_in_group(0), 8191);
-    assert_eq!(sb.group_of_inode(2048), 0);
+    assert_eq!((sb.group_of_block(1).0, sb.group_of_block(8191).0), (0, 0));
+    assert_eq!(sb.blocks_in_group(GroupNumber(0)), 8191);
+    assert_eq!(sb.group_of_inode(2048).0, 0);
     assert_eq!(sb.inode_position(6), (1, 256));
     assert!(sb.write_support().is_empty());
 }
@@ -60,14 +61,18 @@ fn geometry_of_a_small_file_system() {
 #[test]
 fn backups_where_the_kernel_has_them() {
     let mut sb = parse(&small()).unwrap();
-    let with: Vec<u32> = (0..130).filter(|group| sb.has_super(*group)).collect();
+    let with: Vec<u32> = (0..130)
+        .filter(|group| sb.has_super(GroupNumber(*group)))
+        .collect();
     assert_eq!(with, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
     sb.features.compat |= features::COMPAT_SPARSE_SUPER2;
     sb.backup_groups = [1, 6];
-    let with: Vec<u32> = (0..130).filter(|group| sb.has_super(*group)).collect();
+    let with: Vec<u32> = (0..130)
+        .filter(|group| sb.has_super(GroupNumber(*group)))
+        .collect();
     assert_eq!(with, [0, 1, 6]);
     sb.features = Features::default();
-    assert!((0..130).all(|group| sb.has_super(group)));
+    assert!(GroupNumber::all(130).all(|group| sb.has_super(group)));
 }
 
 #[test]
@@ -115,7 +120,7 @@ fn impossible_numbers_are_corrupt() {
         damage(&mut raw);
         let result = parse(&raw);
         assert!(
-            matches!(result, Err(FormatError::Corrupt { .. })),
+            matches!(result, Err(FormatError::Corrupt(_))),
             "{index}: {result:?}"
         );
     }

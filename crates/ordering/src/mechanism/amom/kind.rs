@@ -1,5 +1,7 @@
 //! The update policies, which are the paper's six schemes, and their names.
 
+use crate::rules::Rule;
+use backstitch_rules::Id;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -101,6 +103,19 @@ impl MechanismKind for AmomKind {
 
     fn crash_record(&self) -> Option<CrashRecord> {
         CrashRecord::from_code(5)
+    }
+
+    fn own_rules(&self) -> &'static [Id] {
+        const {
+            &[
+                Rule::BatchAfterGate.id(),
+                Rule::BatchBehindPredecessors.id(),
+                Rule::HitOnlyBehindPredecessors.id(),
+                Rule::NobodyJoinsABegunBatch.id(),
+                Rule::SensorWaitsForAll.id(),
+                Rule::BatchesAreNotSuperseded.id(),
+            ]
+        }
     }
 
     fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {

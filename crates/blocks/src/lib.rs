@@ -1,0 +1,20 @@
+//! What blocks hold in all file systems of the Unix family, as bytes and numbers: entries of
+//! directories, bits of groups, runs of blocks, the fragments at a file's end.
+//!
+//! Pure functions: nothing here reads a device, knows an open file system or states a dependency.
+//! `unixfs` plans its operations with them and a format says through [`directory::EntryLayout`] and
+//! [`bitmap::Bits`] how it differs. Depends on `layout` for the types of files.
+//!
+//! | module | what |
+//! |---|---|
+//! | `directory` | the entries of a directory's block |
+//! | `block_edit` | room for a name in such a block, and its bytes with names added and removed |
+//! | `bitmap` | bits of a group: where they are, and what a set one means |
+//! | `runs` | runs of blocks |
+//! | `tail` | the fragments at the end of a file |
+
+pub mod bitmap;
+pub mod block_edit;
+pub mod directory;
+pub mod runs;
+pub mod tail;

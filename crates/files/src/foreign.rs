@@ -1,0 +1,83 @@
+//! What an image holds that is not ours: an error says what it is, and what reads it.
+
+use crate::error::{Error, Result};
+use crate::image::{DeviceOptions, open_device};
+use backstitch_device::BlockDevice;
+use backstitch_device::signature::{self, Kind, Signature};
+use std::path::Path;
+
+/// What a device holds, as far as it is recognised; a device that cannot be read holds nothing that
+/// is.
+pub fn found(device: &dyn BlockDevice) -> Option<&'static Signature> {
+    let found = signature::find(device).ok()?;
+    found.first().map(|found| found.signature)
+}
+
+/// Why a file system cannot be opened: `error`, or that the image holds something else. A hint says
+/// what reads that.
+pub fn explained(
+    what: &str,
+    image: &Path,
+    device: &dyn BlockDevice,
+    error: impl std::fmt::Display,
+) -> Error {
+    let shown = image.display().to_string();
+    let plain = Error::at_path(what, image, error);
+    if let Some(layout) = backstitch_formats::found(device) {
+        // What is too short for a superblock has no feature that somebody else could read.
+        let info = layout.info(device);
+        let is_unread = info.is_ok_and(|info| !info.unreadable_features.is_empty());
+        return match layout.kernel_type().filter(|_| is_unread) {
+            Some(driver) => plain.hint(format!(
+                "the kernel's {driver} driver reads it: mount -t {driver} {shown} DIR"
+            )),
+            None => plain,
+        };
+    }
+    let Some(found) = found(device) else {
+        return plain;
+    };
+    let why = match found.kind {
+        Kind::PartitionTable => format!("it is a disk with {}, not a file system", found.name),
+        _ => {
+            let types = backstitch_formats::types().join(" or ");
+            format!("not an {types} file system, but {}", found.name)
+        }
+    };
+    Error::at_path(what, image, why).hint(found.reader_of(&shown))
+}
+
+/// The UUID of the file systems that the explorer makes.
+const EXPLORERS_UUID: [u8; 16] = [7; 16];
+
+/// Refuses to write what a command makes over a file that holds a file system, a disk image or an
+/// archive: it was hardly meant. What the explorer made before may be replaced, and what is a copy
+/// of `original`.
+pub fn refuse_output(what: &str, path: &Path, original: Option<&Path>) -> Result<()> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    let open = |path: &Path| {
+        let read_only = DeviceOptions {
+            read_only: true,
+            ..DeviceOptions::default()
+        };
+        open_device(what, path, read_only)
+    };
+    let uuid = |device: &dyn BlockDevice| backstitch_formats::of(device).uuid_on(device);
+    let device = open(path)?;
+    let Some(found) = found(&*device).filter(|found| found.kind != Kind::File) else {
+        return Ok(());
+    };
+    let there = uuid(&*device);
+    drop(device);
+    let is_copy = || {
+        let original = original.and_then(|original| open(original).ok());
+        original.is_some_and(|original| uuid(&*original) == there)
+    };
+    if there == Some(EXPLORERS_UUID) || is_copy() {
+        return Ok(());
+    }
+    let why = format!("it holds {}, which would be overwritten", found.name);
+    Err(Error::at_path(what, path, why).hint("name another file, or remove this one first"))
+}

@@ -1,0 +1,671 @@
+//! Images opened in process: no mount, no root.
+
+use crate::error::{Error, Result, USAGE, host};
+use crate::foreign;
+use crate::named::Named;
+use crate::pattern;
+use backstitch_device::{BlockDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
+use backstitch_mechanisms::usual_for;
+use backstitch_vfs::{
+    Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Structure,
+    Timestamp,
+};
+use std::collections::{HashSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How many symbolic links a path may lead through, as in Linux.
+pub(crate) const SYMLINKS_MAX: usize = 40;
+
+/// A command-line word that names a file inside an image: `IMAGE:/path`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImagePath {
+    /// The image.
+    pub(crate) image: PathBuf,
+    /// The path inside, with its leading slash.
+    pub(crate) path: Vec<u8>,
+}
+
+impl ImagePath {
+    /// Splits at the first `:/`; `None` where there is none. In a URL the one behind the scheme
+    /// does not count.
+    pub(crate) fn parse(word: &OsStr) -> Option<ImagePath> {
+        let bytes = word.as_bytes();
+        let from = if bytes.starts_with(b"nbd://") {
+            b"nbd://".len()
+        } else {
+            1
+        };
+        let at = bytes
+            .get(from..)?
+            .windows(2)
+            .position(|pair| pair == b":/")?
+            + from;
+        Some(ImagePath {
+            image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+            path: bytes[at + 1..].to_vec(),
+        })
+    }
+
+    /// As [`parse`](Self::parse), for commands that work on images only.
+    pub(crate) fn required(what: &str, word: &OsStr) -> Result<ImagePath> {
+        ImagePath::parse(word).ok_or_else(|| {
+            let why = format!(
+                "'{}' does not name a file in an image (IMAGE:/path)",
+                word.display()
+            );
+            Error::usage(what, why)
+        })
+    }
+
+    /// As [`required`](Self::required), of all operands.
+    pub(crate) fn all_required(what: &str, words: &[OsString]) -> Result<Vec<ImagePath>> {
+        words
+            .iter()
+            .map(|word| ImagePath::required(what, word))
+            .collect()
+    }
+
+    /// As [`required`](Self::required), where an image alone stands for its root.
+    pub(crate) fn or_root(word: &OsStr) -> ImagePath {
+        ImagePath::parse(word).unwrap_or_else(|| ImagePath {
+            image: word.into(),
+            path: b"/".to_vec(),
+        })
+    }
+}
+
+impl std::fmt::Display for ImagePath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}:{}",
+            self.image.display(),
+            OsStr::from_bytes(&self.path).display()
+        )
+    }
+}
+
+/// How a device is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceOptions {
+    /// Refuses writes, and opens the file so.
+    pub read_only: bool,
+    /// Completes writes without a flush (`-o unsafe`).
+    pub unsafe_no_flush: bool,
+    /// See [`OpenOptions::beside_writers`].
+    pub beside_writers: bool,
+    /// Seed of a cache that loses what was not flushed, for tests.
+    pub volatile_seed: Option<u64>,
+    /// How much longer each flush takes.
+    pub flush_delay: Option<Duration>,
+}
+
+/// Opens what `IMAGE` names.
+pub fn open_device(
+    what: &str,
+    path: &Path,
+    options: DeviceOptions,
+) -> Result<Arc<dyn BlockDevice>> {
+    if path.as_os_str().as_bytes().starts_with(b"nbd://") {
+        return Err(Error::at_path(
+            what,
+            path,
+            "network block devices are not implemented",
+        ));
+    }
+    let open = OpenOptions {
+        read_only: options.read_only,
+        unsafe_no_flush: options.unsafe_no_flush,
+        beside_writers: options.beside_writers,
+    };
+    let named = Named::of(what, path)?;
+    let (device, part) = named.open(what, open)?;
+    let device: Arc<dyn BlockDevice> = match options.volatile_seed {
+        Some(seed) => Arc::new(VolatileDevice::new(Arc::new(device), seed)),
+        None => Arc::new(device),
+    };
+    let device: Arc<dyn BlockDevice> = match options.flush_delay {
+        Some(delay) => Arc::new(SlowFlushDevice::new(device, delay)),
+        None => device,
+    };
+    let Some(part) = part else {
+        return Ok(device);
+    };
+    let device = part.on(device);
+    Ok(Arc::new(device.map_err(|error| {
+        Error::at_path(what, &named.file, error)
+    })?))
+}
+
+/// The moment of this call.
+pub fn now() -> Timestamp {
+    timestamp(SystemTime::now())
+}
+
+/// The standard library's moment as ours.
+pub fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Timestamp {
+            seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: after.subsec_nanos(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let whole = 0_i64.saturating_sub_unsigned(before.as_secs());
+            match before.subsec_nanos() {
+                0 => Timestamp {
+                    seconds: whole,
+                    nanoseconds: 0,
+                },
+                n => Timestamp {
+                    seconds: whole.saturating_sub(1),
+                    nanoseconds: 1_000_000_000 - n,
+                },
+            }
+        }
+    }
+}
+
+/// What a command wants of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads; changes no byte.
+    Read,
+    /// Writes.
+    Write,
+}
+
+/// An image that is open in process.
+pub struct Image {
+    what: &'static str,
+    name: PathBuf,
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// Opens `image`, does `work`, and brings everything to the disk, also when `work` fails.
+pub(crate) fn with_image<T>(
+    what: &'static str,
+    image: &Path,
+    access: Access,
+    work: impl FnOnce(&Image) -> Result<T>,
+) -> Result<T> {
+    let read_only = access == Access::Read;
+    let device = open_device(
+        what,
+        image,
+        DeviceOptions {
+            read_only,
+            ..Default::default()
+        },
+    )?;
+    on_device(what, image, device, access, work)
+}
+
+/// Does `work` for each file that the operands stand for, patterns among them. Operands that follow
+/// each other in one image are done with the image opened once.
+pub(crate) fn with_files(
+    what: &'static str,
+    access: Access,
+    operands: &[ImagePath],
+    mut work: impl FnMut(&Image, &[u8]) -> Result<()>,
+) -> Result<()> {
+    for same in operands.chunk_by(|a, b| a.image == b.image) {
+        with_image(what, &same[0].image, access, |image| {
+            for operand in same {
+                for path in image.expand(&operand.path)? {
+                    work(image, &path)?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// As [`with_image`], on a device that is open already.
+pub(crate) fn on_device<T>(
+    what: &'static str,
+    name: &Path,
+    device: Arc<dyn BlockDevice>,
+    access: Access,
+    work: impl FnOnce(&Image) -> Result<T>,
+) -> Result<T> {
+    on_fresh_device(what, name, (device, None), access, false, work)
+}
+
+/// The ordering where none is stated: see [`backstitch_vfs::default_ordering`]. What holds no readable
+/// file system is said when it is opened.
+pub fn default_ordering(
+    what: &'static str,
+    name: &Path,
+    device: &dyn BlockDevice,
+    journal_device: Option<&dyn BlockDevice>,
+) -> Result<Ordering> {
+    let layout = backstitch_formats::of(device).layout();
+    match backstitch_vfs::default_ordering(device, journal_device, layout) {
+        Err(_) if layout.block_bytes(device).is_err() => Ok(usual_for(false)),
+        found => found.map_err(|error| foreign::explained(what, name, device, error)),
+    }
+}
+
+/// As [`on_device`], where a journal may be left alone, since nobody but us knows the image yet.
+pub fn on_fresh_device<T>(
+    what: &'static str,
+    name: &Path,
+    (device, journal_device): (Arc<dyn BlockDevice>, Option<Arc<dyn BlockDevice>>),
+    access: Access,
+    without_journal: bool,
+    work: impl FnOnce(&Image) -> Result<T>,
+) -> Result<T> {
+    let ordering = match without_journal || access == Access::Read {
+        true => usual_for(false),
+        false => default_ordering(what, name, &*device, journal_device.as_deref())?,
+    };
+    let options = MountOptions {
+        read_only: access == Access::Read,
+        ordering,
+        mount_time: now(),
+        without_journal,
+        ..MountOptions::default()
+    };
+    let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);
+    let layout = backstitch_formats::of(&*device).layout();
+    let engine = Engine::mount_with_journal(device.clone(), journal_device, layout, &options)
+        .map_err(|error| foreign::explained(what, name, &*device, error))?;
+    drop(device);
+    let image = Image {
+        what,
+        name: name.to_owned(),
+        engine,
+    };
+    let mut is_begun = false;
+    let done = match image.engine.read_only_reason() {
+        Some(reason) if access == Access::Write => Err(Error::at_path(
+            what,
+            name,
+            format!("cannot be written: {reason}"),
+        )),
+        _ => {
+            is_begun = true;
+            work(&image)
+        }
+    };
+    match (done, image.engine.unmount()) {
+        // What failed first says more than what failed because of it.
+        (_, Err(backstitch_vfs::Error::Latched(error))) if is_begun => {
+            let error = Error::at_path(what, name, error);
+            Err(error.hint("what was written before is there, as after a crash; run it again when the cause is gone"))
+        }
+        (done, closed) => done.and_then(|done| closed.map_err(failed).map(|()| done)),
+    }
+}
+
+/// A reference to an inode, given back when this goes.
+pub(crate) struct Held {
+    engine: Arc<Engine>,
+    /// As they were when the reference was taken.
+    pub(crate) attributes: Attributes,
+    counted: bool,
+}
+
+impl Held {
+    /// The inode.
+    pub(crate) fn inode(&self) -> InodeNumber {
+        self.attributes.inode
+    }
+
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.attributes.file_type == FileType::Directory
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.counted {
+            self.engine.forget(self.attributes.inode, 1);
+        }
+    }
+}
+
+impl Image {
+    /// An error of this command at a path of this image.
+    pub(crate) fn error(&self, path: &[u8], why: impl std::fmt::Display) -> Error {
+        Error::failed(self.what, self.place(path), why)
+    }
+
+    /// Which file of the host holds it.
+    pub fn file(&self) -> Option<(u64, u64)> {
+        let named = Named::of(self.what, &self.name).ok()?;
+        let seen = std::fs::metadata(named.file).ok()?;
+        Some((seen.dev(), seen.ino()))
+    }
+
+    /// A path of this image as the command line names it.
+    pub(crate) fn place(&self, path: &[u8]) -> ImagePath {
+        ImagePath {
+            image: self.name.clone(),
+            path: path.to_vec(),
+        }
+    }
+
+    /// The paths that a shell pattern stands for, sorted. A path that is there, and one that
+    /// matches nothing, stands for itself.
+    pub(crate) fn expand(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if !pattern::is_pattern(path) || self.is_there(path)? {
+            return Ok(vec![path.to_vec()]);
+        }
+        let mut found = vec![b"/".to_vec()];
+        for component in components(path) {
+            let mut next = Vec::new();
+            for dir in found {
+                self.expand_in(&dir, &component, &mut next)?;
+            }
+            found = next;
+        }
+        if path.ends_with(b"/") {
+            found.iter_mut().for_each(|path| path.push(b'/'));
+            let mut dirs = Vec::new();
+            for path in found {
+                if self.is_there(&path)? {
+                    dirs.push(path);
+                }
+            }
+            found = dirs;
+        }
+        match found.is_empty() {
+            true => Ok(vec![path.to_vec()]),
+            false => Ok(found),
+        }
+    }
+
+    /// Adds the names in `dir` that match one component of a pattern.
+    fn expand_in(&self, dir: &[u8], component: &[u8], found: &mut Vec<Vec<u8>>) -> Result<()> {
+        if !pattern::is_pattern(component) {
+            let path = joined(dir, component);
+            if self.is_there(&path)? {
+                found.push(path);
+            }
+            return Ok(());
+        }
+        // A file where the pattern has a directory matches nothing.
+        let as_dir = joined(dir, b"");
+        if !self.is_there(&as_dir)? {
+            return Ok(());
+        }
+        let held = self.resolve(dir, true)?;
+        let names = self.names(held.inode());
+        let mut names = names.map_err(|error| self.error(dir, error))?;
+        names.sort_unstable();
+        let is_hidden = |name: &[u8]| name.starts_with(b".") && !component.starts_with(b".");
+        found.extend(
+            names
+                .iter()
+                .filter(|name| !is_hidden(name) && pattern::matches(component, name))
+                .map(|name| joined(dir, name)),
+        );
+        Ok(())
+    }
+
+    /// Whether a path leads to something; a path through a file that is no directory does not.
+    fn is_there(&self, path: &[u8]) -> Result<bool> {
+        use backstitch_vfs::Error::Layout;
+        match self.try_resolve(path, false) {
+            Ok(_) => Ok(true),
+            Err(Layout(LayoutError::NotFound | LayoutError::NotADirectory | LayoutError::Loop)) => {
+                Ok(false)
+            }
+            Err(error) => Err(self.error(path, error)),
+        }
+    }
+
+    /// Takes over the reference that came with `attributes`.
+    pub(crate) fn hold(&self, attributes: Attributes) -> Held {
+        Held {
+            engine: self.engine.clone(),
+            attributes,
+            counted: true,
+        }
+    }
+
+    fn root(&self) -> backstitch_vfs::Result<Held> {
+        let attributes = self.engine.attributes(self.engine.root())?;
+        Ok(Held {
+            engine: self.engine.clone(),
+            attributes,
+            counted: false,
+        })
+    }
+
+    /// The file that a path leads to; a symbolic link at its end is followed where `follow` says
+    /// so.
+    pub(crate) fn resolve(&self, path: &[u8], follow: bool) -> Result<Held> {
+        self.try_resolve(path, follow)
+            .map_err(|error| self.error(path, error))
+    }
+
+    /// As [`resolve`](Self::resolve); `None` where there is no such file.
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<Option<Held>> {
+        match self.try_resolve(path, follow) {
+            Ok(held) => Ok(Some(held)),
+            Err(backstitch_vfs::Error::Layout(LayoutError::NotFound)) => Ok(None),
+            Err(error) => Err(self.error(path, error)),
+        }
+    }
+
+    /// The directory that holds a path's last name, and that name.
+    pub(crate) fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<(Held, &'a [u8])> {
+        let (parent, name) = split_last(path);
+        if name.is_empty() || name == b"." || name == b".." {
+            let why = match components(path).is_empty() {
+                true => "the root directory stays where it is",
+                false => "'.' and '..' cannot be made, moved or removed",
+            };
+            return Err(self.error(path, why));
+        }
+        let dir = self.resolve(parent, true)?;
+        if !dir.is_directory() {
+            return Err(self.error(parent, LayoutError::NotADirectory));
+        }
+        Ok((dir, name))
+    }
+
+    fn try_resolve(&self, path: &[u8], follow: bool) -> backstitch_vfs::Result<Held> {
+        let follow = follow || path.ends_with(b"/");
+        let mut left: VecDeque<Vec<u8>> = components(path);
+        let mut way = vec![self.root()?];
+        let mut symlinks = 0;
+        while let Some(name) = left.pop_front() {
+            if name == b".." {
+                if way.len() > 1 {
+                    way.pop();
+                }
+                continue;
+            }
+            let Some(here) = way.last() else { break };
+            let found = self.hold(self.engine.lookup(here.inode(), &name)?);
+            if found.attributes.file_type != FileType::Symlink || (left.is_empty() && !follow) {
+                way.push(found);
+                continue;
+            }
+            symlinks += 1;
+            if symlinks > SYMLINKS_MAX {
+                return Err(LayoutError::Loop.into());
+            }
+            let target = self.engine.read_link(found.inode())?;
+            if target.starts_with(b"/") {
+                way.truncate(1);
+            }
+            for name in components(&target).into_iter().rev() {
+                left.push_front(name);
+            }
+        }
+        let end = way.pop().ok_or(LayoutError::NotFound)?;
+        if path.ends_with(b"/") && !end.is_directory() {
+            return Err(LayoutError::NotADirectory.into());
+        }
+        Ok(end)
+    }
+
+    /// The names in a directory, without `.` and `..`.
+    pub(crate) fn names(&self, dir: InodeNumber) -> backstitch_vfs::Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        let mut is_sound = true;
+        let mut cookie = 0;
+        loop {
+            // The engine hands out a directory in parts.
+            let from = cookie;
+            self.engine.read_directory(dir, from, &mut |entry| {
+                is_sound = !entry.name.iter().any(|&byte| byte == b'/' || byte == 0);
+                cookie = entry.next_cookie;
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name.to_vec());
+                }
+                is_sound
+            })?;
+            if cookie == from || !is_sound {
+                break;
+            }
+        }
+        // Such a name would lead a copy out of its tree.
+        if !is_sound {
+            return Err(LayoutError::corrupt(Structure::Directory(dir), Fault::UnsafeName).into());
+        }
+        Ok(names)
+    }
+}
+
+/// What a command finds wrong in an image on its way through it.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+enum Fault {
+    #[error("a name with a slash or NUL in it")]
+    UnsafeName,
+    #[error("it lies below itself")]
+    BelowItself,
+}
+
+/// Whether `dir` is `ancestor` or lies below it.
+pub(crate) fn is_inside(
+    image: &Image,
+    ancestor: &Held,
+    dir: &Held,
+) -> backstitch_vfs::Result<bool> {
+    let root = image.engine.root();
+    let mut seen = HashSet::new();
+    let mut here = dir.inode();
+    while here != root {
+        if here == ancestor.inode() {
+            return Ok(true);
+        }
+        if !seen.insert(here) {
+            return Err(
+                LayoutError::corrupt(Structure::Directory(here), Fault::BelowItself).into(),
+            );
+        }
+        here = image.hold(image.engine.lookup(here, b"..")?).inode();
+    }
+    Ok(ancestor.inode() == root)
+}
+
+fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
+    let names = path.split(|&byte| byte == b'/');
+    names
+        .filter(|name| !name.is_empty() && *name != b".")
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+/// A path without its last name, and that name, slashes at the end ignored.
+pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path
+        .iter()
+        .rposition(|&byte| byte != b'/')
+        .map_or(0, |last| last + 1);
+    let trimmed = &path[..end];
+    match trimmed.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&trimmed[..=slash], &trimmed[slash + 1..]),
+        None => (b"/", trimmed),
+    }
+}
+
+/// A path with a name behind it.
+pub(crate) fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = path.to_vec();
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Refuses operands that lie in different images, for commands that work within one.
+pub(crate) fn same_image(what: &str, paths: &[ImagePath]) -> Result<PathBuf> {
+    let first = paths
+        .first()
+        .ok_or_else(|| Error::usage(what, "a path is missing"))?;
+    match paths.iter().find(|path| path.image != first.image) {
+        Some(other) => Err(Error::failed(what, other, "is in another image").exit(USAGE)),
+        None => Ok(first.image.clone()),
+    }
+}
+
+/// A path made independent of the current directory; the file need not be there.
+pub fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
+    if path.as_os_str().as_bytes().starts_with(b"nbd://") {
+        return Ok(path.to_owned());
+    }
+    std::path::absolute(path).map_err(|error| Error::at_path(what, path, host(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(word: &str) -> Option<(String, String)> {
+        let parsed = ImagePath::parse(OsStr::new(word))?;
+        let path = String::from_utf8(parsed.path).unwrap();
+        Some((parsed.image.display().to_string(), path))
+    }
+
+    #[test]
+    fn image_paths_split_at_the_first_colon_slash() {
+        let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+        assert_eq!(parse("a.img:/etc/x"), pair("a.img", "/etc/x"));
+        assert_eq!(parse("/tmp/a.img:/"), pair("/tmp/a.img", "/"));
+        assert_eq!(
+            parse("nbd://host:10809/n:/x"),
+            pair("nbd://host:10809/n", "/x")
+        );
+        assert_eq!(parse("nbd://host/n"), None);
+        assert_eq!(parse("/tmp/file"), None);
+        assert_eq!(parse(":/x"), None);
+        assert_eq!(parse("a:b"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn last_names() {
+        assert_eq!(split_last(b"/a/b"), (&b"/a/"[..], &b"b"[..]));
+        assert_eq!(split_last(b"/a//"), (&b"/"[..], &b"a"[..]));
+        assert_eq!(split_last(b"/"), (&b"/"[..], &b""[..]));
+        assert_eq!(joined(b"/", b"x"), b"/x");
+        assert_eq!(joined(b"/a", b"x"), b"/a/x");
+    }
+
+    #[test]
+    fn moments_before_1970_round_down() {
+        let time = UNIX_EPOCH - std::time::Duration::from_millis(1200);
+        assert_eq!(
+            timestamp(time),
+            Timestamp {
+                seconds: -2,
+                nanoseconds: 800_000_000
+            }
+        );
+    }
+}

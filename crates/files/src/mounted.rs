@@ -1,0 +1,68 @@
+//! Where an image is mounted, for those who meet it in use.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The directory on which an image, or a part of it, is mounted by us.
+pub fn dir_of(image: &Path) -> Option<PathBuf> {
+    let image = image.canonicalize().ok()?;
+    let mounts = std::fs::read("/proc/self/mounts").ok()?;
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    lines.find_map(|line| dir_in(line, &image))
+}
+
+/// The directory of a line of `/proc/self/mounts` that tells of this image.
+fn dir_in(line: &[u8], image: &Path) -> Option<PathBuf> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let (source, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
+    let source = unescaped(source);
+    let rest = source.strip_prefix(image.as_os_str().as_bytes())?;
+    let is_meant = matches!(rest.first(), None | Some(b'#' | b'?'));
+    (is_meant && kind == b"fuse.backstitch").then(|| OsString::from_vec(unescaped(dir)).into())
+}
+
+/// Blanks and the like are written as `\040`.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let digits = field.get(at + 1..at + 4).filter(|_| field[at] == b'\\');
+        let code = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                out.push(code);
+                at += 4;
+            }
+            None => {
+                out.push(field[at]);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_an_image_is_found() {
+        let of = |line: &str| dir_in(line.as_bytes(), Path::new("/a b.img"));
+        let dir = |dir: &str| Some(PathBuf::from(dir));
+        assert_eq!(
+            of(r"/a\040b.img /m\040n fuse.backstitch rw 0 0"),
+            dir("/m n")
+        );
+        assert_eq!(
+            of(r"/a\040b.img#1 /mnt fuse.backstitch rw 0 0"),
+            dir("/mnt")
+        );
+        assert_eq!(of(r"/a\040b.img2 /mnt fuse.backstitch rw 0 0"), None);
+        assert_eq!(of(r"/a\040b.img /mnt ext4 rw 0 0"), None);
+        assert_eq!(of(""), None);
+    }
+}

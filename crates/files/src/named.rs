@@ -1,0 +1,391 @@
+//! What `IMAGE` names: a file or a block device, or a part of one.
+//!
+//! * `disk.img#2` is a partition: its name in the table, or its label in a GPT (`disk.img#home`).
+//! * `disk.img?offset=1M&sizelimit=64M` is a range of bytes, as e2fsprogs writes it; sizes may have
+//!   suffixes.
+//! * `a##b.img` is the file `a#b.img`.
+//!
+//! A `#` counts where a file or a device of the name before it exists, and no slash follows. Where
+//! the name as a whole is a file as well, the disk decides: it is the partition if the disk has one
+//! of that name, and the file if not. No new file gets a name with a single `#`: that was meant for
+//! a partition.
+
+use crate::error::{Error, Result, warn_line};
+use crate::mounted;
+use crate::size;
+use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
+use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
+use std::ffi::OsString;
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The part of a file that is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// A partition, by name or label.
+    Partition(String),
+    /// From an offset on, to the end or for a number of bytes.
+    Range(u64, Option<u64>),
+}
+
+/// What `IMAGE` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The file or device.
+    pub file: PathBuf,
+    /// The part of it.
+    pub part: Part,
+    /// The file whose name is the whole of what was written, where there is one too.
+    same_name: Option<PathBuf>,
+}
+
+/// Whether a partition may be called so.
+pub fn may_name_partition(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0'])
+}
+
+fn is_image(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|seen| seen.is_file() || seen.file_type().is_block_device())
+}
+
+/// The name with each `##` as `#`.
+fn unescaped(bytes: &[u8]) -> PathBuf {
+    let mut name = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, tail @ ..] = rest {
+        name.push(*first);
+        rest = match (first, tail) {
+            (b'#', [b'#', after @ ..]) => after,
+            _ => tail,
+        };
+    }
+    OsString::from_vec(name).into()
+}
+
+/// Where a single `#` may end a file's name, and the partition's name behind it.
+fn splits(bytes: &[u8]) -> Vec<(usize, &str)> {
+    let mut splits = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b'#' {
+            at += 1;
+        } else if bytes.get(at + 1) == Some(&b'#') {
+            at += 2;
+        } else {
+            let name = std::str::from_utf8(&bytes[at + 1..]).unwrap_or_default();
+            if at > 0 && may_name_partition(name) {
+                splits.push((at, name));
+            }
+            at += 1;
+        }
+    }
+    splits
+}
+
+/// `FILE?offset=…&sizelimit=…`, as `FILE` and its range.
+fn range_of(path: &Path) -> Option<(PathBuf, std::result::Result<Part, String>)> {
+    let bytes = path.as_os_str().as_bytes();
+    let at = bytes.iter().rposition(|byte| *byte == b'?')?;
+    let words = std::str::from_utf8(&bytes[at + 1..]).ok()?;
+    if !words.starts_with("offset=") && !words.starts_with("sizelimit=") {
+        return None;
+    }
+    let (mut offset, mut limit) = (0, None);
+    for word in words.split('&') {
+        let read = match word.split_once('=') {
+            Some(("offset", text)) => size::parse(text).map(|bytes| offset = bytes),
+            Some(("sizelimit", text)) => size::parse(text).map(|bytes| limit = Some(bytes)),
+            _ => Err(format!("unknown word '{word}' behind '?'")),
+        };
+        if let Err(why) = read {
+            return Some((unescaped(&bytes[..at]), Err(why)));
+        }
+    }
+    // As losetup has it: no limit.
+    let limit = limit.filter(|bytes| *bytes > 0);
+    Some((unescaped(&bytes[..at]), Ok(Part::Range(offset, limit))))
+}
+
+impl Named {
+    /// Takes a word apart.
+    ///
+    /// # Errors
+    /// A range whose numbers are none; a partition of a disk that is not there.
+    pub fn of(what: &str, path: &Path) -> Result<Named> {
+        let whole = |file: PathBuf| Named {
+            file,
+            part: Part::Whole,
+            same_name: None,
+        };
+        if let Some((file, part)) = range_of(path)
+            && !path.exists()
+        {
+            let part = part.map_err(|why| Error::usage(what, why))?;
+            let same_name = None;
+            return Ok(Named {
+                file,
+                part,
+                same_name,
+            });
+        }
+        let bytes = path.as_os_str().as_bytes();
+        let splits = splits(bytes);
+        for (at, name) in &splits {
+            let file = unescaped(&bytes[..*at]);
+            if is_image(&file) {
+                let same_name = path.is_file().then(|| path.to_owned());
+                let part = Part::Partition((*name).to_owned());
+                return Ok(Named {
+                    file,
+                    part,
+                    same_name,
+                });
+            }
+        }
+        let literal = unescaped(bytes);
+        if path.exists() && !literal.exists() {
+            return Ok(whole(path.to_owned()));
+        }
+        match splits.first() {
+            Some((at, name)) if !literal.exists() => {
+                let file = unescaped(&bytes[..*at]);
+                let error = Error::at_path(what, &file, "no such file");
+                let file_name = path.display().to_string().replacen('#', "##", 1);
+                Err(error.hint(format!(
+                    "'#{name}' names one of its partitions; a file with '#' in its name is written {file_name}"
+                )))
+            }
+            _ => Ok(whole(literal)),
+        }
+    }
+
+    /// The file that is meant instead, where the disk has no partition of that name.
+    fn or_file(&self, table: Option<&PartitionTable>) -> Option<PathBuf> {
+        let (Part::Partition(name), Some(file)) = (&self.part, &self.same_name) else {
+            return None;
+        };
+        match table.map_or(Ok(None), |table| find(table, name)) {
+            Ok(None) => Some(file.clone()),
+            _ => {
+                let (shown, disk) = (file.display(), self.file.display());
+                let escaped = shown.to_string().replace('#', "##");
+                warn_line(&format!(
+                    "{shown}: taken for partition '{name}' of {disk}; the file of that name is '{escaped}'"
+                ));
+                None
+            }
+        }
+    }
+
+    /// Opens it, and keeps others off it.
+    pub fn open(
+        &self,
+        what: &str,
+        options: OpenOptions,
+    ) -> Result<(FileDevice, Option<NamedPart>)> {
+        let failed = |error: backstitch_device::DeviceError| in_use(what, &self.file, error);
+        if self.part == Part::Whole {
+            let device = FileDevice::open(&self.file, options).map_err(failed)?;
+            return Ok((device, None));
+        }
+        let device = FileDevice::open_for_parts(&self.file, options).map_err(failed)?;
+        let part = match &self.part {
+            Part::Partition(name) => {
+                let table = PartitionTable::read(&device).map_err(failed)?;
+                if let Some(file) = self.or_file(table.as_ref()) {
+                    drop(device);
+                    let device = FileDevice::open(&file, options);
+                    let device = device.map_err(|error| Error::at_path(what, &file, error))?;
+                    return Ok((device, None));
+                }
+                self.partition(what, table, name)?
+            }
+            Part::Range(offset, limit) => self.range(what, &device, *offset, *limit)?,
+            Part::Whole => return Ok((device, None)),
+        };
+        device.claim(part.range.clone()).map_err(failed)?;
+        Ok((device, Some(part)))
+    }
+
+    /// Where in the file it begins, by the table of its partitions.
+    pub fn offset(&self, what: &str) -> Result<u64> {
+        match &self.part {
+            Part::Whole => Ok(0),
+            Part::Range(offset, _) => Ok(*offset),
+            Part::Partition(name) => {
+                let read_only = OpenOptions {
+                    read_only: true,
+                    ..OpenOptions::default()
+                };
+                let failed = |error| Error::at_path(what, &self.file, error);
+                let device = FileDevice::open_for_parts(&self.file, read_only).map_err(failed)?;
+                let table = PartitionTable::read(&device).map_err(failed)?;
+                Ok(self.partition(what, table, name)?.range.start)
+            }
+        }
+    }
+
+    fn partition(
+        &self,
+        what: &str,
+        table: Option<PartitionTable>,
+        name: &str,
+    ) -> Result<NamedPart> {
+        let failed = |why: &dyn std::fmt::Display| Error::at_path(what, &self.file, why);
+        let Some(table) = table else {
+            return Err(failed(&format!(
+                "no partition '{name}': it has no table of partitions"
+            )));
+        };
+        let found = find(&table, name).map_err(|why| failed(&why))?;
+        let Some(partition) = found else {
+            let known = table.partitions.iter().map(|partition| {
+                let label = partition.label.as_ref();
+                let label =
+                    label.map(|label| format!(" ({})", label.replace(char::is_control, "?")));
+                format!("{}{}", partition.name, label.unwrap_or_default())
+            });
+            let known: Vec<String> = known.collect();
+            let error = failed(&format!("it has no partition '{name}'"));
+            return Err(error.hint(format!("it has {}", known.join(", "))));
+        };
+        Ok(NamedPart {
+            name: format!("{}#{}", self.file.display(), partition.name),
+            range: partition.offset_bytes..partition.offset_bytes + partition.len_bytes,
+        })
+    }
+
+    fn range(
+        &self,
+        what: &str,
+        device: &FileDevice,
+        offset: u64,
+        limit: Option<u64>,
+    ) -> Result<NamedPart> {
+        let size = device.size_bytes();
+        let end = limit.map_or(size, |limit| offset.saturating_add(limit));
+        if offset >= size || end > size {
+            let why = format!("it ends at byte {size}, before the range {offset} to {end} does");
+            return Err(Error::at_path(what, &self.file, why));
+        }
+        let shown = self.file.display();
+        Ok(NamedPart {
+            name: match limit {
+                Some(limit) => format!("{shown}?offset={offset}&sizelimit={limit}"),
+                None => format!("{shown}?offset={offset}"),
+            },
+            range: offset..end,
+        })
+    }
+}
+
+/// An error of opening a device: where the image is mounted, that is said.
+fn in_use(what: &str, file: &Path, error: backstitch_device::DeviceError) -> Error {
+    let is_in_use = matches!(error, backstitch_device::DeviceError::Busy { .. });
+    let shown = Error::at_path(what, file, error);
+    match mounted::dir_of(file).filter(|_| is_in_use) {
+        Some(dir) => shown.hint(format!(
+            "it is mounted on {0}: work there, or unmount it first (backstitch umount {0})",
+            dir.display()
+        )),
+        None => shown,
+    }
+}
+
+/// A part of a disk that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPart {
+    /// What people call it.
+    pub(crate) name: String,
+    /// Its bytes.
+    pub(crate) range: Range<u64>,
+}
+
+impl NamedPart {
+    /// How long it is.
+    pub fn len_bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// It as a device of its own.
+    pub fn on(&self, disk: Arc<dyn BlockDevice>) -> backstitch_device::Result<PartitionDevice> {
+        PartitionDevice::of_range(disk, self.name.clone(), self.range.start, self.len_bytes())
+    }
+}
+
+/// The partition of that name, or of that label where one has it.
+fn find<'a>(
+    table: &'a PartitionTable,
+    name: &str,
+) -> std::result::Result<Option<&'a Partition>, String> {
+    if let Some(partition) = table.get(name) {
+        return Ok(Some(partition));
+    }
+    let labelled = |partition: &&Partition| partition.label.as_deref() == Some(name);
+    let mut found = table.partitions.iter().filter(labelled);
+    match (found.next(), found.next()) {
+        (Some(first), Some(second)) => Err(format!(
+            "two partitions are called '{name}': {} and {}",
+            first.name, second.name
+        )),
+        (found, _) => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(path: &Path) -> Option<(PathBuf, Part)> {
+        let named = Named::of("test", path).ok()?;
+        Some((named.file, named.part))
+    }
+
+    #[test]
+    fn a_number_sign_names_a_partition_of_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["disk", "a#b", "c##d"] {
+            std::fs::write(path(name), "x").unwrap();
+        }
+        let partition = |file: &str, name: &str| {
+            let part = Part::Partition(name.to_owned());
+            Some((path(file), part))
+        };
+        let whole = |file: &str| Some((path(file), Part::Whole));
+        assert_eq!(named(&path("disk")), whole("disk"));
+        assert_eq!(named(&path("disk#2")), partition("disk", "2"));
+        assert_eq!(named(&path("disk#My data")), partition("disk", "My data"));
+        assert_eq!(named(&path("a#b")), whole("a#b"));
+        assert_eq!(named(&path("a##b")), whole("a#b"));
+        assert_eq!(named(&path("a#b#1")), partition("a#b", "1"));
+        assert_eq!(named(&path("a##b#1")), partition("a#b", "1"));
+        assert_eq!(named(&path("c##d")), whole("c##d"));
+        assert_eq!(named(&path("new")), whole("new"));
+        assert_eq!(named(&path("new##1")), whole("new#1"));
+        assert_eq!(named(&path("new#1")), None);
+        assert_eq!(named(&path("disk#1/x")), whole("disk#1/x"));
+        // A file of that name does not hide the partition: the disk decides.
+        std::fs::write(path("disk#2"), "x").unwrap();
+        assert_eq!(named(&path("disk#2")), partition("disk", "2"));
+        assert_eq!(named(&path("disk##2")), whole("disk#2"));
+    }
+
+    #[test]
+    fn a_range_is_written_as_e2fsprogs_does() {
+        let of = |word: &str| named(Path::new(word));
+        let range = |offset, limit| Some((PathBuf::from("x.img"), Part::Range(offset, limit)));
+        assert_eq!(of("x.img?offset=1M"), range(1 << 20, None));
+        assert_eq!(of("x.img?offset=512&sizelimit=4K"), range(512, Some(4096)));
+        assert_eq!(of("x.img?sizelimit=4096"), range(0, Some(4096)));
+        assert_eq!(of("x.img?offset=0&sizelimit=0"), range(0, None));
+        assert_eq!(of("x.img?offset=x"), None);
+        assert_eq!(of("x.img?offset=1&foo=2"), None);
+        assert_eq!(of("what?"), Some(("what?".into(), Part::Whole)));
+    }
+}

@@ -254,7 +254,7 @@ impl Ablation {
             // What recovery alone comes by is in no moment of a run.
             survived @ Fate::Survived { .. } if !scouted.is_of_recovery(cut.site) => {
                 let runs = scouted.runs_by(cut);
-                let alike = leaves.alike(self, worlds, cut, &runs);
+                let alike = leaves.alike(self, worlds, &runs);
                 alike.map_or(survived, |runs| Fate::Alike { runs })
             }
             other => other,

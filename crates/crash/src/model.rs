@@ -131,10 +131,12 @@ pub(crate) struct Owner {
 }
 
 /// In seconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) accessed: i64,
     pub(crate) modified: i64,
+    /// When the object got them, whatever they say: what is done later has no earlier time.
+    pub(crate) since: i64,
 }
 
 impl Owner {
@@ -152,7 +154,12 @@ impl Times {
         Times {
             accessed: attributes.accessed.seconds,
             modified: attributes.modified.seconds,
+            since: attributes.changed.seconds,
         }
+    }
+
+    fn are_as(&self, other: &Times) -> bool {
+        (self.accessed, self.modified) == (other.accessed, other.modified)
     }
 }
 
@@ -407,7 +414,7 @@ impl Model {
         if *object.owner.current() != owner {
             object.owner.push(owner, &self.under);
         }
-        if *object.times.current() != times {
+        if !object.times.current().are_as(&times) {
             object.times.push(times, &self.under);
         }
     }

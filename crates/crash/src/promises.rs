@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_crash_core::mount::{Mount, Nobody, START_SECONDS};
+use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::flags::{APPEND, IMMUTABLE, SETTABLE};
 use backstitch_layout::operations;
 use backstitch_layout::{
@@ -220,9 +220,10 @@ impl Check<'_> {
         }
         let allowed = object.times.allowed();
         let oldest = allowed[0];
-        // Where an operation is done in steps, its time may be there before it is done.
+        // Where an operation is done in steps, its time may be there before it is done: no earlier
+        // one than when the object got the oldest that may be left.
         let is_time = |time: i64, of: &dyn Fn(&Times) -> i64| {
-            allowed.iter().any(|known| of(known) == time) || time >= START_SECONDS.max(of(&oldest))
+            allowed.iter().any(|known| of(known) == time) || time >= oldest.since.max(of(&oldest))
         };
         for (what, time, is_known) in [
             (

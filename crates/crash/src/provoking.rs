@@ -320,7 +320,6 @@ scripts! {
     Rule::DotDotAfterPointer => concat!(full_b!(), "; mkdir A; mkdir A/d; sync; rename A/d B/", long!(), "4");
     Rule::MovedAfterParentLink => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
     Rule::OldNameAfterDotDot => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
-    Rule::OldParentLinkAfterMove => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
     Rule::OldParentLinkAfterOldName => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
     Rule::NewNameAfterPendingOldName => "mkdir A; mkdir B; sync; mkdir A/d; rename A/d B/d";
     Rule::NewNameAfterNamesAbove => "mkdir outer; mkdir outer/middle; mkdir outer/middle/inner; mkdir outer/middle/inner/sub; \

@@ -37,6 +37,9 @@ backstitch_rules::registry! {
         HoldAfterEarlierHold,
         /// Contents are written into a block before the transaction that frees it is committed.
         ReuseAfterFreeing,
+        /// Contents that come after a change of a transaction that is closed are written before that is
+        /// committed.
+        ContentsAfterClosed,
     }
     Condition {
         /// Contents that a commit record waits for are dropped with the file, though that is

@@ -169,7 +169,7 @@ impl<F: Format> UnixFs<F> {
             place,
             name,
             (number, Some(new.file_type)),
-            &before_name,
+            &[before_name],
             now,
         );
         if new.file_type == FileType::Directory && holds(Rule::NewDirectoryReachIsNoted) {
@@ -252,7 +252,7 @@ impl<F: Format> UnixFs<F> {
         parent: &F::Inode,
         plan: Plan<'_, F>,
         now: Timestamp,
-    ) -> PatchIds {
+    ) -> PatchId {
         let Plan {
             number,
             spare,
@@ -275,7 +275,6 @@ impl<F: Format> UnixFs<F> {
             None => self.format.set_inode_bit(v, number, is_directory),
         };
         let mut before: PatchIds = smallvec![wait_for(Rule::InodeAfterBit, marked)];
-        let mut before_name = PatchIds::new();
         let bs = self.block_size();
         if let Some(block) = block {
             let run = Run::one(block);
@@ -286,7 +285,6 @@ impl<F: Format> UnixFs<F> {
         if is_directory {
             let parent_link =
                 self.change_inode(v, directory, &[], |e| e.set_links(parent.links() + 1));
-            before_name.push(parent_link);
             let code = self.type_code(FileType::Directory);
             let mut contents = new_directory_block::<F::Entries>(bs, number, directory, code);
             cut_into_units::<F::Entries>(&mut contents, entry_unit::<F::Entries>(v));
@@ -335,8 +333,7 @@ impl<F: Format> UnixFs<F> {
         state.freed = None;
         state.never_alive = false;
         state.apart = None;
-        before_name.push(wait_for(Rule::NameAfterInode, made));
-        before_name
+        wait_for(Rule::NameAfterInode, made)
     }
 
     /// Writes a name into its place, after everything it needs. The directory changes with it.

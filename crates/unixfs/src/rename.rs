@@ -324,7 +324,6 @@ impl<F: Format> UnixFs<F> {
     ) -> PatchId {
         let number = m.old.inode;
         let mut before_clearing = self.reach_for_clearing(m, pending);
-        let mut parent_after = Vec::new();
         if let Some(dotdot) = dotdot {
             let mut after = vec![
                 wait_for(Rule::DotDotAfterName, pending.name),
@@ -339,7 +338,6 @@ impl<F: Format> UnixFs<F> {
                 &after,
             );
             before_clearing.push(wait_for(Rule::OldNameAfterDotDot, id));
-            parent_after.push(id);
         }
         let cleared = self.clear_name(v, &m.old, &before_clearing);
         if holds(Rule::MoveIsRemoval) {
@@ -361,9 +359,9 @@ impl<F: Format> UnixFs<F> {
         self.change_inode(v, number, &[after], |e| e.set_links(m.inode.links()));
         if m.is_directory && m.from != m.to {
             // As long as the old name is there it may be the one by which the directory is reached.
-            parent_after.push(wait_for(Rule::OldParentLinkAfterOldName, cleared));
-            let after = wait_for_all(Rule::OldParentLinkAfterMove, &parent_after);
-            self.drop_parent_link(v, m.from, after);
+            // (The old name goes after the `..`.)
+            let after = wait_for(Rule::OldParentLinkAfterOldName, cleared);
+            self.drop_parent_link(v, m.from, &[after]);
         }
         self.touch_modified(v, m.from, now);
         cleared

@@ -259,10 +259,8 @@ backstitch_rules::registry! {
         MovedAfterParentLink,
         /// A moved directory's only name is where its `..` does not lead.
         OldNameAfterDotDot,
-        /// The old parent no longer counts a directory whose `..` still leads there.
-        OldParentLinkAfterMove,
-        /// The old parent no longer counts a moved directory that cannot be reached by its new name
-        /// yet.
+        /// The old parent no longer counts a moved directory whose `..` still leads there, or that
+        /// cannot be reached by its new name yet.
         OldParentLinkAfterOldName,
         /// A directory that was made and moved has only the name that its `..` does not agree with.
         NewNameAfterPendingOldName,

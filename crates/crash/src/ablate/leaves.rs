@@ -1,8 +1,9 @@
 //! Whether a rule that is off makes any difference to what a crash may leave.
 //!
 //! A layout states its order under every mechanism. A journal replaces it by that of its
-//! transactions, so there most of these rules decide nothing. That is asked of runs: one with the
-//! rule and one without it, side by side. What each moment of a run may leave is one number: what
+//! transactions, and under `sync` a call has waited for its changes before the next one begins: so
+//! there many of these rules decide nothing, and of a journal's own those that another of its modes
+//! needs. That is asked of runs: one with the rule and one without it, side by side. What each moment of a run may leave is one number: what
 //! is on the disk, what is on its way, what of each patch must be there before it and what the disk
 //! holds then, what is promised, and which operations were refused. Where all moments of two runs
 //! have the same numbers, no crash of the one leaves anything that no crash of the other leaves,
@@ -26,7 +27,7 @@ use backstitch_store::Batch;
 
 use super::scout::Run;
 use super::worlds::World;
-use super::{Ablation, Cut, ROUNDS};
+use super::{Ablation, ROUNDS};
 use crate::arrival::arriving;
 use crate::explore::{Plan, Spectator, run};
 use crate::model::Model;
@@ -41,18 +42,13 @@ pub(super) struct Leaves {
 }
 
 impl Leaves {
-    /// In how many runs that come by a rule of the layout it makes no difference that it is off;
-    /// `None` where it makes one, or where the mechanism keeps the layout's order. The thread has
-    /// switched it off.
-    pub(super) fn alike(
-        &self,
-        ablation: &Ablation,
-        worlds: &[World],
-        cut: &Cut,
-        runs: &[Run],
-    ) -> Option<u64> {
-        let is_journal = ablation.ordering.has_log();
-        if !is_journal || cut.site.layer == "journal" || runs.is_empty() {
+    /// In how many runs that come by a rule it makes no difference that it is off; `None` where it
+    /// makes one, or where the mechanism has no order but the one that the layout states. The thread
+    /// has switched it off.
+    pub(super) fn alike(&self, ablation: &Ablation, worlds: &[World], runs: &[Run]) -> Option<u64> {
+        let promises = ablation.ordering.promises();
+        let has_own_order = promises.has_log || promises.answers_once_stable;
+        if !has_own_order || runs.is_empty() {
             return None;
         }
         let step = runs.len().div_ceil(RUNS).max(1);

@@ -5,6 +5,8 @@
 //! twelve are in the inode, 256 more behind an indirect block, then those behind a double and a
 //! triple one.
 
+mod power;
+
 use crate::ace::Workload;
 use backstitch_crash_core::operation::parse_script;
 
@@ -72,12 +74,12 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "log",
         about: "journals that wrap, revoke, meet their own magic number, or come to the end of their sequence numbers",
-        scripts: log,
+        scripts: power::log,
     },
     Family {
         name: "crashes",
         about: "crashes, with work between them, and mounts with another mechanism",
-        scripts: crashes,
+        scripts: power::crashes,
     },
 ];
 
@@ -117,6 +119,9 @@ fn own(scripts: &[&str]) -> Vec<String> {
 
 /// A file that was removed: what its blocks held must not show again.
 const REMAINS: &str = "creat old; write old 0 40000; sync; unlink old; sync; ";
+
+/// Steps of deferred work, with nothing to do, that take a second of the explorer's clock.
+const WORK_OF_A_SECOND: usize = 60;
 
 /// Everything that can be done to one file or directory once more after it was flushed: what is not
 /// noted for the second flush is not there after it.
@@ -167,6 +172,15 @@ fn flushes() -> Vec<String> {
         for flush in ["fsync foo", "fdatasync foo", "sync"] {
             scripts.push(format!(
                 "mkdir A; mkdir B; creat foo; creat bar; sync;; {first}; {flush}; {second}; {flush}"
+            ));
+        }
+    }
+    // A second later, or the time that is lost could not be told from the one before it.
+    let second = "work; ".repeat(WORK_OF_A_SECOND);
+    for change in ["utimes foo 1000 2000", "write foo 0 1000", "chmod foo 600"] {
+        for flush in ["fsync foo", "sync"] {
+            scripts.push(format!(
+                "creat foo; write foo 0 3000; sync; {second};; {change}; {flush}; {change}; {flush}"
             ));
         }
     }
@@ -350,6 +364,14 @@ fn moves() -> Vec<String> {
         "mkdir A; mkdir B; mkdir A/d; creat A/d/f; sync;; rename A/d B/d; creat B/d/g; unlink B/d/f; fsync B/d; rename B/d A/e; fsync A",
         "mkdir A; symlink t A/s; creat A/f; sync;; exchange A/s A/f; fsync A; rename A/s A/f; fsync A",
     ]);
+    // New files that trade places, where what is new is probably flushed next.
+    for promise in ["", "; fsync b"] {
+        scripts.push(format!(
+            "creat a; write a 0 3000; sync;; creat b; append b 100; fsync b; creat c; append c 700; creat d; append d 900; \
+             exchange c d{promise}; exchange a d"
+        ));
+    }
+    scripts.extend(names_again());
     // A directory that is replaced by one from elsewhere, with and without a promise.
     for promise in ["", "; fsync B", "; fsync A/f", "; sync"] {
         scripts.push(format!(
@@ -359,9 +381,65 @@ fn moves() -> Vec<String> {
     scripts
 }
 
+/// Names that go and come back, each time in another place of the directory's block.
+fn names_again() -> Vec<String> {
+    let mut scripts = Vec::new();
+    for places in [["x", "f", "g"], ["x", "g", "f"], ["f", "x", "g"]] {
+        // With others between them: free places side by side are joined, and written together.
+        let made = places
+            .map(|name| format!("creat A/{name}; creat A/{name}2"))
+            .join("; ");
+        for steps in [
+            "unlink A/f; unlink A/x; creat A/f",
+            "unlink A/f; creat A/f; unlink A/f; unlink A/x; creat A/f",
+            "unlink A/x; unlink A/f; rename A/g A/f",
+            // The removal waits for another name, in a directory that is not on the disk.
+            "mkdir D; link A/f D/h; unlink A/x; unlink A/f; rename A/g A/f",
+            "mkdir D; rename A/f D/f; unlink A/x; creat A/f; rename A/f A/g; rename D/f A/f",
+        ] {
+            scripts.push(format!("mkdir A; {made}; sync;; {steps}; fsync A/f"));
+        }
+    }
+    scripts
+}
+
 /// Names so long that a block holds four of them.
 fn long_name(number: usize) -> String {
     format!("{}{number}", "n".repeat(200))
+}
+
+/// Names in a block that their directory does not have on the disk yet: made there, moved there and
+/// within it, put in the place of others, traded, while those elsewhere go.
+fn in_a_new_block() -> Vec<String> {
+    let full: String = (0..4)
+        .map(|n| format!("creat B/{}; ", long_name(n)))
+        .collect();
+    let (one, two, three) = (long_name(4), long_name(5), long_name(6));
+    let steps = [
+        "link A/g B/2; unlink A/g; fsync B/2",
+        "link A/g B/2; rename B/2 B/3; unlink A/g; fsync B/3",
+        "link A/g B/2; rename B/2 B/1; unlink A/g; fsync B/1",
+        "link A/g B/2; exchange B/1 B/2; unlink A/g; fsync B/1",
+        "link A/g B/2; link B/2 A/i; unlink A/g; unlink B/2; fsync A/i",
+        "rename A/g B/1; fsync B/1",
+        "rename A/d B/2; rename B/2 B/3; creat B/3/x; fsync B/3/x",
+        "mkdir B/2; rename A/d B/2; fsync B/2",
+        "link A/g B/2; unlink A/g; rename A/h B/2; fsync A",
+    ];
+    let named = |steps: &str| {
+        let numbers = [("B/1", &one), ("B/2", &two), ("B/3", &three)];
+        let start = steps.to_owned();
+        numbers.iter().fold(start, |text, (short, long)| {
+            text.replace(short, &format!("B/{long}"))
+        })
+    };
+    let scripts = steps.iter().map(|steps| {
+        format!(
+            "mkdir A; creat A/g; creat A/h; mkdir A/d; mkdir B; {full}sync;; creat B/{one}; {}",
+            named(steps)
+        )
+    });
+    scripts.collect()
 }
 
 fn index() -> Vec<String> {
@@ -370,10 +448,11 @@ fn index() -> Vec<String> {
             .map(|n| format!("creat B/{}; ", long_name(n)))
             .collect()
     };
+    let mut scripts = in_a_new_block();
     let name = long_name;
     let grown = format!("mkdir A; mkdir B; {}sync;; ", names(0..3));
     let large = format!("mkdir A; mkdir B; {}sync;; ", names(0..13));
-    vec![
+    scripts.extend([
         format!(
             "{grown}creat B/{}; fsync B/{}; creat B/{}; fsync B",
             name(3),
@@ -416,7 +495,8 @@ fn index() -> Vec<String> {
             name(3),
             name(3)
         ),
-    ]
+    ]);
+    scripts
 }
 
 fn reuse() -> Vec<String> {
@@ -473,6 +553,19 @@ fn cuts() -> Vec<String> {
             "{made}truncate f {cut}; append f 700; truncate f {cut}; append f 1500"
         ));
     }
+    // So long that it takes several steps, with something after the first one.
+    let long = "creat f; write f 0 900; write f 68000000 1000; write f 136000000 1000; sync;; ";
+    for rest in [
+        "truncate f 100; truncate f 700; fsync f",
+        "truncate f 100; append f 500; fsync f",
+        "truncate-step f 100; log-close; cut; truncate f 700; fsync f",
+        "truncate-step f 100; log-close; round; round; round; crash 2; truncate f 700; fsync f",
+        "truncate-step f 100; unlink f; log-close; creat g; write g 0 3000; fsync g",
+        "open f; unlink f; log-close; work; creat g; write g 0 3000; fsync g",
+        "punch f 0 136002000; write f 500 100; fsync f",
+    ] {
+        scripts.push(format!("{long}{rest}"));
+    }
     scripts.extend(own(&[
         "creat f; write f 0 3000; sync;; truncate f 2000; truncate f 4000; truncate f 2500; append f 100; fsync f",
         "creat f; write f 0 3000; sync;; truncate f 2500; fsync f; write f 2800 100; fsync f; truncate f 2600; truncate f 5000; fsync f",
@@ -487,6 +580,9 @@ fn cuts() -> Vec<String> {
 
 fn holes() -> Vec<String> {
     own(&[
+        // Written behind the end, where the disk has the file longer still, and zeros there.
+        "creat a; falloc a 0 6000; creat b; sync;; truncate a 5500; engage 1; creat x; disengage 1; depend 2 1; engage 2; write a 5600 300; disengage 2",
+        "creat a; falloc a 0 6000; creat b; sync;; truncate a 5500; engage 1; write b 0 900; disengage 1; depend 2 1; engage 2; append a 300; disengage 2; sync-group 2",
         "creat f; write f 0 9000; sync;; punch f 1024 3072; fsync f; write f 2048 100; fsync f; punch f 0 9000; fsync f",
         "creat f; write f 0 9000; sync;; punch f 500 1000; punch f 1500 1000; fsync f; truncate f 1600; append f 3000; fsync f",
         "creat f; write f 5000 100; sync;; falloc f 0 5000; fsync f; write f 1000 1000; fsync f; truncate f 500; fsync f",
@@ -499,109 +595,6 @@ fn holes() -> Vec<String> {
         "creat f; truncate f 500; sync;; write f 100 50; truncate f 3000; write f 2900 50; append f 100; fsync f",
         "creat f; truncate f 500; sync;; write f 100 50; append f 100; fsync f; truncate f 3000; write f 2900 100; fsync f",
     ])
-}
-
-/// A block that begins like one of a journal: magic number, a descriptor or a commit record, a
-/// sequence number.
-fn magic_block(kind: u8, sequence: u32) -> String {
-    format!("hex:c03b3998{:08x}{sequence:08x}", u32::from(kind))
-}
-
-fn log() -> Vec<String> {
-    let mut scripts = own(&[
-        // Revoked, used again as contents, as metadata, revoked again.
-        "mkdir D; creat D/x; sync;; creat D/y; fsync D/y; unlink D/x; unlink D/y; rmdir D; sync; creat f; write f 0 9000; fsync f; unlink f; sync; \
-         mkdir E; creat E/x; fsync E/x; unlink E/x; rmdir E; sync; creat g; write g 0 9000; fsync g",
-        // One block in the revocations of two transactions.
-        "creat f; write f 13000 1000; fsync f; truncate f 0; fsync f; write f 13000 1000; fsync f; truncate f 0; fsync f; write f 0 9000; fsync f",
-        "creat f; write f 300000 1000; fsync f; unlink f; fsync /; creat g; write g 0 5000; fsync g; unlink g; creat h; write h 300000 1000; fsync h; unlink h; sync; creat i; write i 0 9000; fsync i",
-        // Freed before it is written home.
-        "creat f; setxattr f user.a x; fsync f; removexattr f user.a; fsync f; creat g; write g 0 3000; fsync g; setxattr f user.a y; fsync f",
-        "creat a; write a 0 3000; fsync a; unlink a; creat b; write b 0 3000; fsync b; rename b a; fsync a; write a 0 3000; fsync a",
-        // Blocks that begin as those of a journal do.
-    ]);
-    for kind in [1, 2, 5] {
-        let block = magic_block(kind, 3);
-        scripts.push(format!(
-            "creat f; write f 0 {block}; fsync f; write f 1024 {block}; write f 0 100; fsync f; append f 3000; write f 2048 {block}; fsync f"
-        ));
-        scripts.push(format!(
-            "creat f; write f 0 2000; sync;; write f 0 {block}; fsync f; creat g; write g 0 {block}; fsync g; unlink f; fsync /; write g 0 2000; fsync g"
-        ));
-    }
-    // The tail moves between what is logged and what gives it back.
-    scripts.extend(own(&[
-        "mkdir D; creat D/x; fsync D/x; unlink D/x; rmdir D; log-tail; log-tail; log-tail; fsync /; creat f; write f 0 3000; fsync f",
-        "creat f; setxattr f user.a x; fsync f; removexattr f user.a; log-tail; log-tail; log-tail; fsync f; setxattr f user.a y; fsync f",
-        "creat f; write f 13000 1000; fsync f; truncate f 0; log-tail; log-tail; log-tail; fsync f; write f 13000 1000; fsync f",
-        "creat a; fsync a; creat b; log-tail; log-tail; fsync b; unlink a; log-tail; log-tail; creat c; log-tail; log-tail; fsync c",
-        "mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; creat D/z; log-tail; log-tail; log-tail; rename D/x D/w; log-tail; log-tail; fsync D",
-        "log-blocks 32; mkdir D; creat D/x; fsync D/x; rmdir D; unlink D/x; rmdir D; log-tail; log-tail; creat f; fsync f; mkdir E; fsync E; rmdir E; log-tail; log-tail; fsync f",
-    ]));
-    // A number that comes before another one though it is larger: revoked behind the end of the
-    // numbers.
-    for sequence in u32::MAX - 5..=u32::MAX {
-        scripts.push(format!(
-            "log-sequence {sequence}; mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; unlink D/x; unlink D/y; rmdir D; fsync /; work; \
-             creat f; write f 0 9000; fsync f; unlink f; fsync /; work; mkdir E; creat E/x; fsync E/x"
-        ));
-    }
-    // Sequence numbers about to come to their end, and a log that wraps three times.
-    for sequence in [u32::MAX - 1, u32::MAX - 3, u32::MAX] {
-        scripts.push(format!(
-            "log-sequence {sequence}; creat f; write f 0 3000; fsync f; mkdir D; fsync D; rename f D/f; fsync D/f; creat g; write g 0 9000; fsync g; unlink g; fsync /; append D/f 3000; fsync D/f"
-        ));
-    }
-    let mut wrapping =
-        String::from("log-blocks 64; mkdir D; creat D/f; write D/f 0 20000; sync;; ");
-    for round in 0..24 {
-        let step = match round % 6 {
-            0 => "write D/f 3000 9000; fsync D/f; ",
-            1 => "creat D/g; write D/g 0 3000; fsync D/g; ",
-            2 => "unlink D/g; creat D/h; write D/h 13000 2000; fsync D/h; ",
-            3 => "truncate D/f 100; rename D/h D/g; fsync D/g; ",
-            4 => "write D/f 0 16000; fsync D/f; ",
-            _ => "unlink D/g; mkdir D/d; fsync D/d; rmdir D/d; fsync D; ",
-        };
-        wrapping.push_str(step);
-    }
-    scripts.push(wrapping.clone());
-    scripts.push(format!("log-sequence {}; {wrapping}", u32::MAX - 9));
-    scripts
-}
-
-fn crashes() -> Vec<String> {
-    let scripts = own(&[
-        "mkdir A; creat A/f; write A/f 0 9000; fsync A/f; creat g; crash; creat h; write h 0 3000; fsync h; rename h A/h; crash; unlink A/h; creat i; fsync i",
-        "mkdir A; mkdir B; creat A/f; sync; rename A/f B/f; mkdir A/d; crash; creat A/x; fsync A/x; rename A/x B/x; crash; fsync B",
-        "creat f; write f 0 20000; sync; truncate f 5000; crash; append f 3000; fsync f; truncate f 100; crash; append f 9000; fsync f",
-        "creat f; setxattr f user.a x; fsync f; creat g; setxattr g user.a x; crash; setxattr f user.a y; fsync f; unlink f; crash; creat h; setxattr h user.a x; fsync h",
-        "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d; crash; mkdir C; rename B C/B; crash; creat x; fsync x",
-        "creat f; write f 0 14000; sync; append f 2000; crash; creat g; write g 0 14000; fsync g; crash; append g 5000; fsync g",
-        "creat f; open f; unlink f; creat g; write g 0 3000; crash; creat h; write h 0 9000; fsync h; crash; work; creat i; write i 0 3000; fsync i",
-        "creat f; write f 0 3000; fsync f; append f 3000; crash; crash; append f 3000; fsync f; crash",
-        "mkdir A; creat A/f; link A/f g; sync; unlink A/f; link g A/h; crash; link g A/i; unlink g; crash; fsync A",
-        "mkdir A; creat A/f; write A/f 0 3000; remount sync; creat A/g; write A/g 0 3000; fsync A/g; rename A/g A/f; remount soft; append A/f 3000; fsync A/f; unlink A/f",
-        "mkdir A; creat A/f; write A/f 0 3000; remount journal=full; write A/f 1000 3000; fsync A/f; creat A/g; remount journal=writeback; write A/g 0 3000; fsync A/g; \
-         remount journal=ordered; unlink A/f; creat h; write h 0 3000; fsync h",
-        "mkdir A; creat A/f; sync; rename A/f A/g; crash; remount; creat A/h; fsync A/h; crash; remount sync; creat i; crash; fsync A",
-        // The end of the last block that a cut leaves until it is zeroed.
-        "creat f; write f 0 900; sync; truncate f 100; crash; truncate f 700; fsync f",
-        "creat f; write f 0 900; sync; truncate f 100; crash; append f 50; write f 500 100; fsync f",
-        "creat f; write f 0 3000; sync; truncate f 2100; crash; write f 2600 1000; fsync f",
-        // A name too few for what the inode counts.
-        "mkdir A; creat A/f; link A/f g; sync; unlink A/f; crash; link g A/i; unlink g; fsync A",
-        "mkdir A; mkdir B; creat A/f; link A/f g; sync; unlink A/f; crash; creat h; rename h g; link g B/i; rename A B/A; fsync B",
-        "creat a; setxattr a user.a x; creat b; setxattr b user.a x; sync; unlink b; crash; setxattr a user.a y; fsync a; creat c; setxattr c user.a y; fsync c",
-    ]);
-    // Each cut in several ways.
-    let cut = |script: &String, way: u32| script.replace("crash;", &format!("crash {way};"));
-    let ways = scripts
-        .iter()
-        .flat_map(|script| (0..6).map(move |way| cut(script, way)));
-    let mut all: Vec<String> = ways.collect();
-    all.dedup();
-    all
 }
 
 #[cfg(test)]

@@ -45,7 +45,8 @@
 //! # Contents that are journaled all the same
 //!
 //! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once
-//! the size hides it) go into T. And what is written into a block of which a copy is in the log
+//! the size hides it) go into T. (After a change of an earlier transaction that is closed, as between
+//! two steps of a long truncation, they wait for that one's hold.) And what is written into a block of which a copy is in the log
 //! must go into the log too: a replay would bring the older copy home over it. And so must what is
 //! written under a patchgroup (§5.1), or a later transaction could be there before it; but for
 //! contents that nothing leads to yet, under `ordered`: those are there before the transaction that
@@ -247,8 +248,11 @@ impl JournalMechanism {
     /// for.
     fn hold(&mut self, store: &mut Store) -> PatchId {
         let Running { hold, after, .. } = &mut self.running;
-        let last = self.last;
+        let (last, awaited) = (self.last, &self.awaited);
         *hold.get_or_insert_with(|| {
+            // Where no earlier commit record waits for anything but the journal's own blocks, nothing
+            // that comes after this hold can be among it, and the commit records keep their order.
+            backstitch_rules::implied(Rule::HoldAfterEarlierHold, || awaited.is_empty());
             let last = wait_for_now(store.graph(), Rule::HoldAfterEarlierHold, last);
             let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
             store.graph_mut().create_transaction(&before)
@@ -322,7 +326,11 @@ impl Mechanism for JournalMechanism {
             return Decision::IN_PLACE;
         }
         if !self.takes(spec, dependencies) {
-            dependencies.clear();
+            let closed = |id: &PatchId| self.log.iter().skip(self.committed).any(|t| t.hold == *id);
+            dependencies.retain(closed);
+            for id in dependencies.iter_mut() {
+                *id = wait_for_now(store.graph(), Rule::ContentsAfterClosed, *id);
+            }
             if let Some((_, hold)) = self.freed.get(&spec.block) {
                 dependencies.push(wait_for_now(store.graph(), Rule::ReuseAfterFreeing, *hold));
             }

@@ -18,6 +18,11 @@ pub struct Disk {
     pub size_bytes: u64,
     /// The speed of the processor by that of [`REFERENCE_HOST`].
     pub host_speed: f64,
+    /// The computer's memory for the file system's buffers, where that is known: what
+    /// [`Spec::cache_bytes`](crate::Spec::cache_bytes) is by default.
+    pub buffer_bytes: Option<u64>,
+    /// Its memory for pages that were read or written; as much as for buffers where nothing is said.
+    pub page_bytes: Option<u64>,
 }
 
 /// What is to be other than a drive's description says.
@@ -56,9 +61,13 @@ impl Disk {
         if let Some(write_cache) = options.write_cache {
             switch_cache(&mut drive, write_cache)?;
         }
-        let default_speed = drive.host.as_ref().map_or(1.0, |host| host.speed);
+        let host = drive.host.as_ref();
+        let default_speed = host.map_or(1.0, |host| host.speed);
+        let bytes = |mib: u32| u64::from(mib) << 20;
         Ok(Disk {
             host_speed: options.host_speed.unwrap_or(default_speed),
+            buffer_bytes: host.and_then(|host| host.buffers_mib).map(bytes),
+            page_bytes: host.and_then(|host| host.pages_mib).map(bytes),
             drive,
             size_bytes,
         })
@@ -73,7 +82,13 @@ impl Disk {
         for name in DriveSpec::presets() {
             let drive = DriveSpec::preset(name)?;
             let host = match &drive.host {
-                Some(host) => format!("{} (speed {})", host.processor, host.speed),
+                Some(host) => format!(
+                    "{} (speed {}), {} of buffers, {} of pages",
+                    host.processor,
+                    host.speed,
+                    mebibytes(host.buffers_mib),
+                    mebibytes(host.pages_mib),
+                ),
                 None => "this engine's reference (speed 1)".to_owned(),
             };
             text.push_str(&format!("{name:<12} {}\n", drive.description));
@@ -81,6 +96,10 @@ impl Disk {
         }
         Ok(text)
     }
+}
+
+fn mebibytes(mib: Option<u32>) -> String {
+    mib.map_or("the default".to_owned(), |mib| format!("{mib} MiB"))
 }
 
 fn switch_cache(drive: &mut DriveSpec, is_on: bool) -> Result<()> {

@@ -249,7 +249,7 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     make(spec.layout, &*device, true, spec.ordering)?;
     let layout = spec.layout.layout();
     let options = mount_options(spec);
-    let mount = || MachineFiles::mount(device.clone(), layout, &options, disk.host_speed);
+    let mount = || MachineFiles::mount(device.clone(), layout, &options, disk);
     if plan.needs_preparation() {
         let mut files = mount()?;
         let root = files.root();

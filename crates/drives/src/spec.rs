@@ -184,6 +184,10 @@ pub struct HostSpec {
     pub processor: String,
     /// The speed of that, by one of our time for which the simulated host's costs are stated.
     pub speed: f64,
+    /// Memory for buffers of the file system, in MiB; half of them may wait to be written.
+    pub buffers_mib: Option<u32>,
+    /// Memory for pages that were read or written, in MiB.
+    pub pages_mib: Option<u32>,
 }
 
 /// What the maker or a paper says of a drive, and tests compare.
@@ -288,6 +292,11 @@ impl DriveSpec {
             .is_some_and(|host| !is_positive(host.speed))
         {
             return Some("host speed: more than nothing");
+        }
+        let host = self.host.as_ref();
+        let memory = host.map(|host| [host.buffers_mib, host.pages_mib]);
+        if memory.into_iter().flatten().any(|mib| mib == Some(0)) {
+            return Some("host buffers_mib, pages_mib: more than nothing");
         }
         match (&self.rotating, &self.flash) {
             (Some(_), Some(_)) => Some("it is either rotating or flash"),

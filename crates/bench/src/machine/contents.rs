@@ -54,8 +54,8 @@ enum Tried {
     Full,
 }
 
-/// Pages that the host has read and keeps, as the kernel does beside the engine. Only which: their
-/// bytes are the drive's newest.
+/// Pages that the host has read or written and keeps, as the kernel does beside the engine. Only
+/// which: their bytes are the drive's newest.
 pub(super) struct HostCache {
     pages: FxHashSet<u64>,
     /// In the order in which they came; the first ones go first.
@@ -81,7 +81,7 @@ impl HostCache {
     }
 
     /// How much of the beginning of a range it has, up to all of it.
-    fn has(&self, (offset_bytes, len_bytes): (u64, u64)) -> u64 {
+    pub(super) fn has(&self, (offset_bytes, len_bytes): (u64, u64)) -> u64 {
         let end_bytes = offset_bytes + len_bytes;
         let mut pages = offset_bytes / PAGE_BYTES..end_bytes.div_ceil(PAGE_BYTES);
         let missing = pages.find(|page| !self.pages.contains(page));
@@ -90,7 +90,7 @@ impl HostCache {
         })
     }
 
-    fn keep(&mut self, (offset_bytes, len_bytes): (u64, u64)) {
+    pub(super) fn keep(&mut self, (offset_bytes, len_bytes): (u64, u64)) {
         for page in offset_bytes / PAGE_BYTES..(offset_bytes + len_bytes).div_ceil(PAGE_BYTES) {
             if self.pages.insert(page) {
                 self.order.push_back(page);
@@ -175,11 +175,6 @@ impl Machine {
             return Ok(false);
         }
         self.read_ranges(&ranges).await?;
-        let mut core = self.core.borrow_mut();
-        for range in ranges {
-            core.bytes_read += range.1;
-            core.cached.keep(range);
-        }
         Ok(true)
     }
 

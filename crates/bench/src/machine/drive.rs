@@ -69,7 +69,8 @@ impl Machine {
         }
     }
 
-    /// Reads the blocks that steps missed, adjacent ones with one request.
+    /// Reads the blocks that steps missed, adjacent ones with one request. What the host keeps is
+    /// there already.
     pub(super) async fn read_wanted(&self) -> std::result::Result<(), DeviceError> {
         let wanted = {
             let store = &mut self.core.borrow_mut().session.store;
@@ -84,7 +85,14 @@ impl Machine {
         };
         let block_bytes = u64::from(self.block_bytes);
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for (_, block) in &wanted {
+        let missing = {
+            let cached = &self.core.borrow().cached;
+            let is_kept =
+                |block: u64| cached.has((block * block_bytes, block_bytes)) == block_bytes;
+            let blocks = wanted.iter().map(|(_, block)| *block);
+            blocks.filter(|block| !is_kept(*block)).collect::<Vec<_>>()
+        };
+        for block in missing {
             let at = block * block_bytes;
             match ranges.last_mut() {
                 Some((start, len))
@@ -103,7 +111,6 @@ impl Machine {
             core.session.store.abandon(&wanted);
             return Err(error);
         }
-        core.bytes_read += wanted.len() as u64 * block_bytes;
         for (_, block) in wanted {
             let mut data = backstitch_device::Buffer::zeroed(self.block_bytes as usize);
             self.device.peek(block * block_bytes, data.make_unique())?;

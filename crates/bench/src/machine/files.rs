@@ -17,6 +17,7 @@ use super::writer::write_back;
 use crate::Result;
 use crate::client::{Call, Clients, Nodes};
 use crate::contents::Contents;
+use crate::disk::Disk;
 use crate::files::{Entry, Files, Found, Node};
 
 /// Files of a file system on a simulated drive.
@@ -48,7 +49,7 @@ fn new(file_type: FileType, permissions: u16, target: &str) -> NewInode<'_> {
 }
 
 impl MachineFiles {
-    /// Mounts the file system of a drive in a machine with a processor of some speed.
+    /// Mounts the file system of a drive in the machine that `disk` says it is in.
     ///
     /// # Errors
     /// Where there is none.
@@ -56,9 +57,9 @@ impl MachineFiles {
         device: Arc<SimulatedDevice>,
         layout: &dyn LayoutKind,
         options: &MountOptions,
-        host_speed: f64,
+        disk: &Disk,
     ) -> Result<MachineFiles> {
-        let (machine, found) = Machine::open(device, layout, options, host_speed)?;
+        let (machine, found) = Machine::open(device, layout, options, disk)?;
         let machine = Rc::new(machine);
         let mut files = MachineFiles {
             root: node(machine.root),

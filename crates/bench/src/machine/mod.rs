@@ -44,6 +44,7 @@ use backstitch_session::{Access, Clock, Found, Session, Task, log};
 use backstitch_store::{Store, drive as store_drive};
 use backstitch_vfs::{MemoryStats, MountOptions, Stats};
 
+use crate::disk::Disk;
 use crate::{Error, Result};
 use contents::{Gathered, HostCache};
 use cpu::Cpu;
@@ -100,13 +101,13 @@ impl Clock for Time {
 }
 
 impl Machine {
-    /// Opens the file system of a drive, with a processor of some speed. Its time does not count:
+    /// Opens the file system of a drive, in the computer of `disk`. Its time does not count:
     /// nothing else runs yet.
     fn open(
         device: Arc<SimulatedDevice>,
         layout: &dyn LayoutKind,
         options: &MountOptions,
-        host_speed: f64,
+        disk: &Disk,
     ) -> Result<(Machine, Found)> {
         let mut time = Time(device.clock().clone());
         let (_, now) = time.stamp();
@@ -147,7 +148,7 @@ impl Machine {
             core: RefCell::new(Core {
                 session,
                 gathered: Gathered::default(),
-                cached: HostCache::new(limits.memory_bytes),
+                cached: HostCache::new(disk.page_bytes.unwrap_or(limits.memory_bytes)),
                 operations: 0,
                 bytes_read: 0,
                 throttled: 0,
@@ -156,7 +157,7 @@ impl Machine {
                 has_stopped: false,
             }),
             schedule: Schedule::new(device.clone()),
-            cpu: Cpu::new(host_speed),
+            cpu: Cpu::new(disk.host_speed),
             device,
             block_bytes,
             write_step_bytes: backstitch_vfs::step_bytes(

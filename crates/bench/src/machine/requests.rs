@@ -23,15 +23,26 @@ impl Machine {
         self.schedule.requests(ids).await;
         let flush = self.device.submit_flush();
         self.schedule.requests(flush.into_iter().collect()).await;
+        let cached = &mut self.core.borrow_mut().cached;
+        for (_, requests) in writes {
+            for request in requests {
+                cached.keep((request.offset_bytes, request.len_bytes()));
+            }
+        }
         Ok(())
     }
 
-    /// Reads ranges of bytes, all of them at once.
+    /// Reads ranges of bytes, all of them at once, and keeps them.
     pub(super) async fn read_ranges(&self, ranges: &[(u64, u64)]) -> Result<(), DeviceError> {
         let ids = (ranges.iter())
             .map(|(offset_bytes, len_bytes)| self.device.submit_read(*offset_bytes, *len_bytes));
         let ids = ids.collect::<Result<Vec<_>, _>>()?;
         self.schedule.requests(ids).await;
+        let core = &mut *self.core.borrow_mut();
+        for range in ranges {
+            core.bytes_read += range.1;
+            core.cached.keep(*range);
+        }
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! What a run did and what it took.
 
+use std::time::Duration;
+
 use backstitch_drives::Completion;
 use backstitch_vfs::Stats;
 use serde::Serialize;
@@ -12,6 +14,9 @@ use crate::recovery::RecoveryFigures;
 pub struct Phase {
     /// What it is called.
     pub name: &'static str,
+    /// When it began, by the clock of what it ran on; zero in `imap` and `recovery`.
+    #[serde(skip)]
+    pub started: Duration,
     /// How long it took.
     pub elapsed_seconds: f64,
     /// File operations in it.

@@ -269,6 +269,7 @@ impl Server<'_> {
         let mut phase = |name, started: Instant, operations| {
             phases.push(Phase {
                 name,
+                started: Duration::ZERO,
                 elapsed_seconds: started.elapsed().as_secs_f64(),
                 operations,
             });

@@ -32,6 +32,7 @@ mod imap;
 mod machine;
 mod measure;
 pub mod paper;
+mod papers;
 mod plot;
 mod random;
 mod recovery;
@@ -49,6 +50,9 @@ pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};
 pub use imap::{ImapSpec, ImapVariant, measure_imap};
 pub use measure::{IMAGE_UUID, JOURNAL_UUID, Spec, Target, measure};
+pub use papers::{
+    Measured, PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page,
+};
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;

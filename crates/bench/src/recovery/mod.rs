@@ -189,6 +189,7 @@ fn run(
     let cpu = CpuTime::now().since(cpu);
     let phase = |name, elapsed_seconds| Phase {
         name,
+        started: Duration::ZERO,
         elapsed_seconds,
         operations: 1,
     };

@@ -312,6 +312,7 @@ impl<'a> Session<'a> {
         work(self)?;
         self.phases.push(Phase {
             name,
+            started,
             elapsed_seconds: (self.files.now() - started).as_secs_f64(),
             operations: self.operations - operations,
         });

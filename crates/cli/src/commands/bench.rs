@@ -8,6 +8,7 @@ use backstitch_files::image::{DeviceOptions, open_device};
 use backstitch_files::named::{Named, Part};
 use backstitch_files::{show, size};
 mod disk;
+mod figures;
 mod imap;
 
 use backstitch_bench::{
@@ -35,7 +36,8 @@ use std::time::Duration;
 /// reclaim's); or `optimisations`, figure 9 of Frost et al. 2007: untar, delete, postmark and andrew,
 /// or those of them that are named too, with every choice of patch optimisations; imap (1,000
 /// messages of 2 kB moved from one mailbox to another, figure 11 of the same: fsync per operation,
-/// patchgroups, fsync per durable operation).
+/// patchgroups, fsync per durable operation); figures (the papers' tables and figures on their
+/// simulated disks, as a page: --plot DIR).
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
@@ -51,6 +53,8 @@ Examples:
   backstitch bench recovery --image /tmp/x.img --runs 5    64 GiB (sparse) with 500,000 files
   backstitch bench imap --flush 0.005                       soft updates and the three journals, in memory
   backstitch bench postmark --disk viking --ordering soft,sync,async
+  backstitch bench figures --plot figures/                  figures/figures.html, ours beside the papers'
+  backstitch bench figures --papers 003 --scale 0.1 --json
   backstitch bench zero --memory --json | jq '.runs[].operations_per_second'
   backstitch bench untar --files 1000 --megabytes 20 --dir /mnt"
 )]
@@ -83,6 +87,8 @@ pub(crate) struct Args {
     disk: Option<String>,
     #[command(flatten)]
     simulated: disk::Args,
+    #[command(flatten)]
+    figures: figures::FiguresArgs,
     /// The orderings, as mount --ordering takes them: soft is the default; imap runs by default under
     /// soft and the journals
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
@@ -97,8 +103,8 @@ pub(crate) struct Args {
     /// recovery
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// The bound on buffers; by default 256M, and with --image as much more for unwritten changes
-    /// as a mount has
+    /// The bound on buffers; by default 256M, with --image as much more for unwritten changes as a
+    /// mount has, and with --disk what its host had
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
     /// How long a change may stay in memory only; 30 by default
@@ -142,7 +148,7 @@ pub(crate) struct Args {
     /// Check the image after each run
     #[arg(long)]
     check: bool,
-    /// Draw an SVG into this directory
+    /// Draw an SVG into this directory; of figures, a page and an SVG for each
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
     /// Say what each run took as soon as it is done, on standard error (always done on a terminal)
@@ -161,9 +167,6 @@ impl Args {
         }
     }
 }
-
-/// Workloads that have their names already.
-const LATER: &[&str] = &["figures"];
 
 /// What stands for the workloads of figure 9.
 const OPTIMISATIONS: &str = "optimisations";
@@ -196,6 +199,13 @@ const RECOVERY: &str = "recovery";
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.simulated.list_disks {
         return disk::list();
+    }
+    if args.workloads.iter().any(|name| name == figures::FIGURES) {
+        return figures::run(args);
+    }
+    if args.figures.is_given() {
+        let why = "--papers and --reduced are about `bench figures`";
+        return Err(Error::usage("bench", why));
     }
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
@@ -348,6 +358,10 @@ fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {
 fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
     let workloads = workloads(args)?;
     let target = target(args)?;
+    let of_disk = match &target {
+        Target::Disk(disk) => disk.buffer_bytes,
+        _ => None,
+    };
     // On other targets runs are the same on every machine.
     let is_as_mounted = args.cache.is_none() && matches!(target, Target::Image { .. });
     let base = Spec {
@@ -366,7 +380,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         optimisations: Optimisations::BOTH,
         target,
         journal_device: journal_device(args)?,
-        cache_bytes: args.cache.unwrap_or(256 << 20),
+        cache_bytes: args.cache.or(of_disk).unwrap_or(256 << 20),
         dirty_bytes: is_as_mounted.then(host_memory::dirty_bytes).unwrap_or(0),
         expire_seconds: args.expire.unwrap_or(30.0),
         atomic_bytes: args.atomic.and_then(AtomicUnit::bytes),
@@ -410,10 +424,6 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
 fn workloads(args: &Args) -> Result<Vec<Workload>> {
     let mut workloads = Vec::new();
     for name in args.workloads.iter().filter(|name| *name != OPTIMISATIONS) {
-        if LATER.contains(&name.as_str()) {
-            let why = "this workload is not implemented";
-            return Err(Error::failed("bench", name, why));
-        }
         workloads.push(name.parse().map_err(|why| {
             let why: String = why;
             Error::usage("bench", why)

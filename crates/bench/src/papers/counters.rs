@@ -1,0 +1,184 @@
+//! What a run counted, in all of it or in some of its phases.
+
+use std::time::Duration;
+
+use backstitch_drives::{Completion, Kind};
+
+use crate::{Phase, Run};
+
+/// A sector of a drive, in bytes.
+const SECTOR_BYTES: f64 = 512.0;
+
+/// A run, and what the drive did in each of its phases.
+#[derive(Debug)]
+pub(super) struct Measurement {
+    /// The run, without the single requests of its drive.
+    pub(super) run: Run,
+    phases: Vec<(&'static str, Part)>,
+}
+
+/// What happened in some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Part {
+    pub(super) seconds: f64,
+    pub(super) operations: u64,
+    reads: u64,
+    writes: u64,
+    written_sectors: u64,
+    positioning_seconds: f64,
+    transfer_seconds: f64,
+    flush_seconds: f64,
+}
+
+impl Part {
+    fn of(phase: &Phase, trace: &[Completion]) -> Part {
+        let end = phase.started + Duration::from_secs_f64(phase.elapsed_seconds);
+        let window = phase.started.as_nanos() as u64..end.as_nanos() as u64;
+        let mut part = Part {
+            seconds: phase.elapsed_seconds,
+            operations: phase.operations,
+            ..Part::default()
+        };
+        // What was still under way in the end belongs to the phase that asked for it.
+        for done in trace
+            .iter()
+            .filter(|done| window.contains(&done.submitted_ns))
+        {
+            part.add(done);
+        }
+        part
+    }
+
+    fn add(&mut self, done: &Completion) {
+        if done.kind == Kind::Read {
+            self.reads += 1;
+        }
+        if done.kind.is_write() {
+            self.writes += 1;
+            self.written_sectors += u64::from(done.sectors);
+        }
+        if done.kind == Kind::Flush {
+            self.flush_seconds += (done.completed_ns - done.submitted_ns) as f64 / 1e9;
+            return;
+        }
+        let service = done.service;
+        self.positioning_seconds += (service.seek_ns + service.rotation_ns) as f64 / 1e9;
+        self.transfer_seconds += service.transfer_ns as f64 / 1e9;
+    }
+
+    fn and(self, other: Part) -> Part {
+        Part {
+            seconds: self.seconds + other.seconds,
+            operations: self.operations + other.operations,
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            written_sectors: self.written_sectors + other.written_sectors,
+            positioning_seconds: self.positioning_seconds + other.positioning_seconds,
+            transfer_seconds: self.transfer_seconds + other.transfer_seconds,
+            flush_seconds: self.flush_seconds + other.flush_seconds,
+        }
+    }
+}
+
+impl Measurement {
+    pub(super) fn of(mut run: Run) -> Measurement {
+        let trace = std::mem::take(&mut run.trace);
+        let phases = run.phases.iter();
+        Measurement {
+            phases: phases
+                .map(|phase| (phase.name, Part::of(phase, &trace)))
+                .collect(),
+            run,
+        }
+    }
+
+    /// What happened in some phases; in the whole run where none is named.
+    pub(super) fn part(&self, names: &[&str]) -> Part {
+        let is_counted = |name: &str| names.is_empty() || names.contains(&name);
+        let phases = self.phases.iter().filter(|(name, _)| is_counted(name));
+        let sum = phases.fold(Part::default(), |sum, (_, part)| sum.and(*part));
+        match names {
+            [] => Part {
+                seconds: self.run.elapsed_seconds,
+                ..sum
+            },
+            _ => sum,
+        }
+    }
+}
+
+/// A counter of a run, or what follows from some: of the phases in question, where nothing else is
+/// said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Writes of the drive.
+    Writes,
+    /// The same for each operation.
+    WritesPerOperation,
+    /// KiB in a write on average.
+    KibibytesPerWrite,
+    /// Milliseconds of the time for each write.
+    MillisecondsPerWrite,
+    /// Reads of the drive.
+    Reads,
+    /// The same for each operation.
+    ReadsPerOperation,
+    /// The drive's seeks and rotation, in per cent of the time.
+    PositioningPercent,
+    /// The drive's transfer of data, in per cent of the time.
+    TransferPercent,
+    /// Waiting until the drive has written what its cache holds, in per cent of the time.
+    FlushPercent,
+    /// None of the three, in per cent of the time: the drive waits for the host.
+    IdlePercent,
+    /// The time in which the processor was busy, in per cent; of the whole run.
+    ProcessorPercent,
+    /// Flushes, one for each batch of writes; of the whole run.
+    Flushes,
+    /// Blocks written before the final sync; of the whole run.
+    BlocksBeforeSync,
+    /// Versions of blocks that had to leave patches out, for each thousand written; of the whole run.
+    RollbacksPerThousand,
+    /// Patches that change something, for each operation of the whole run.
+    PatchesPerOperation,
+    /// Of these, those without undo data, in per cent.
+    WithoutUndoPercent,
+}
+
+impl Counter {
+    /// Its value.
+    pub(super) fn of(self, measured: &Measurement, phases: &[&str]) -> f64 {
+        let (run, part) = (&measured.run, measured.part(phases));
+        let engine = run.engine.unwrap_or_default();
+        let by = |value: f64, whole: f64| if whole > 0.0 { value / whole } else { 0.0 };
+        let percent = |value: f64| 100.0 * by(value, part.seconds);
+        let (writes, operations) = (part.writes as f64, part.operations as f64);
+        let patches = engine.patches_not_empty() as f64;
+        let without_undo = (engine.patches_created_hard + engine.patches_created_runs) as f64;
+        match self {
+            Counter::Writes => writes,
+            Counter::WritesPerOperation => by(writes, operations),
+            Counter::KibibytesPerWrite => {
+                by(part.written_sectors as f64 * SECTOR_BYTES / 1024.0, writes)
+            }
+            Counter::MillisecondsPerWrite => by(1e3 * part.seconds, writes),
+            Counter::Reads => part.reads as f64,
+            Counter::ReadsPerOperation => by(part.reads as f64, operations),
+            Counter::PositioningPercent => percent(part.positioning_seconds),
+            Counter::TransferPercent => percent(part.transfer_seconds),
+            Counter::FlushPercent => percent(part.flush_seconds),
+            Counter::IdlePercent => {
+                let busy = part.positioning_seconds + part.transfer_seconds + part.flush_seconds;
+                (100.0 - percent(busy)).max(0.0)
+            }
+            Counter::ProcessorPercent => 100.0 * by(run.cpu_seconds(), run.elapsed_seconds),
+            Counter::Flushes => engine.flushes as f64,
+            Counter::BlocksBeforeSync => engine.blocks_written_before_sync as f64,
+            Counter::RollbacksPerThousand => {
+                1e3 * by(engine.rollbacks as f64, engine.blocks_written as f64)
+            }
+            Counter::PatchesPerOperation => by(patches, run.operations as f64),
+            Counter::WithoutUndoPercent => 100.0 * by(without_undo, patches),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Frost, Mammarella, Kohler and others, "Generalized File System Dependencies", 2007 (paper 004), §8.
+
+use super::{ChartKind, Counter, Figure, Line, Measure, Paper, Place, Reason};
+use crate::paper::FIGURE_9;
+use crate::workload::Workload;
+
+/// The paper.
+pub(super) const PAPER: Paper = Paper {
+    number: "004",
+    name: "Frost et al. 2007",
+    title: "Generalized File System Dependencies",
+    published: "SOSP 2007",
+    disk: "st3320620as",
+    size_bytes: 10 << 30,
+    setting: "Featherstitch's ext2 on a Seagate ST3320620AS and a Pentium 4 of 3.2 GHz with 912 MB; a \
+              file system of 10 GB. Trees are drawn with the number of files and the size of the \
+              paper's.",
+    figures: &[FIGURE_9_PATCHES, FIGURE_9_UNDO, FIGURE_10],
+    left_out: "Figure 11, the mail server, is measured by `backstitch bench imap`, which needs \
+               patchgroups and runs by the real clock. The column of processor time of figures 9 and 10: the simulated processor costs the same \
+               under every choice. `backstitch bench optimisations --memory` measures the real one. \
+               The rows of Linux are of other systems; `make bench` measures today's.",
+};
+
+const WORKLOADS: &[Place] = &[
+    Place::of("untar", Workload::Untar, &[]),
+    Place::of("delete", Workload::Delete, &[]),
+    Place::of("PostMark", Workload::Postmark, &[]),
+    Place::of("Andrew", Workload::Andrew, &[]),
+];
+
+const fn choice(name: &'static str, opt: &'static str) -> Line {
+    let mut line = Line::of(name, "soft");
+    line.opt = opt;
+    line
+}
+
+const fn patches(line: usize) -> [Option<f64>; 4] {
+    let mut printed = [None; 4];
+    let mut place = 0;
+    while place < printed.len() {
+        printed[place] = Some(FIGURE_9[place * 4 + line].patches as f64);
+        place += 1;
+    }
+    printed
+}
+
+const fn undo(line: usize) -> [Option<f64>; 4] {
+    let mut printed = [None; 4];
+    let mut place = 0;
+    while place < printed.len() {
+        printed[place] = Some(FIGURE_9[place * 4 + line].undo_megabytes);
+        place += 1;
+    }
+    printed
+}
+
+const FIGURE_9_PATCHES: Figure = Figure {
+    place: "Figure 9, patches",
+    title: "What the optimisations save: patches",
+    measure: Measure::Patches,
+    lines: &[
+        choice("none", "none"),
+        choice("hard patches", "hard"),
+        choice("overlap merging", "merge"),
+        choice("both", "both"),
+    ],
+    base: 0,
+    axis: "",
+    places: WORKLOADS,
+    printed: &[&patches(0), &patches(1), &patches(2), &patches(3)],
+    claims: &[],
+    chart: ChartKind::LogBars,
+    reasons: &[Reason::smaller(
+        Counter::PatchesPerOperation,
+        0.0,
+        "Changes are stated with fewer patches from the beginning: {} for each operation.",
+    )],
+    note: "Memory holds everything and nothing is written before the final sync, so that no patch \
+           leaves early.",
+    holds_everything: true,
+};
+
+const FIGURE_9_UNDO: Figure = Figure {
+    place: "Figure 9, undo data",
+    title: "What the optimisations save: undo data",
+    measure: Measure::UndoMegabytes,
+    reasons: &[
+        Reason::smaller(
+            Counter::WithoutUndoPercent,
+            50.0,
+            "{} % of the patches need no undo data.",
+        ),
+        Reason::smaller(
+            Counter::PatchesPerOperation,
+            0.0,
+            "There are fewer patches that could need undo data: {} for each operation.",
+        ),
+    ],
+    printed: &[&undo(0), &undo(1), &undo(2), &undo(3)],
+    ..FIGURE_9_PATCHES
+};
+
+const FIGURE_10: Figure = Figure {
+    place: "Figure 10",
+    title: "Four workloads under four mechanisms",
+    measure: Measure::Seconds,
+    lines: &[
+        Line::of("async", "async"),
+        Line::of("soft updates", "soft"),
+        Line::of("meta journal", "journal=writeback"),
+        Line::of("full journal", "journal=full"),
+    ],
+    printed: &[
+        &[Some(4.1), Some(0.7), Some(37.3), Some(36.4)],
+        &[Some(6.4), Some(0.8), Some(38.3), Some(36.9)],
+        &[Some(5.8), Some(1.4), Some(48.3), Some(36.7)],
+        &[Some(11.5), Some(1.4), Some(82.8), Some(36.8)],
+    ],
+    chart: ChartKind::Bars,
+    reasons: &[
+        Reason::smaller(
+            Counter::ProcessorPercent,
+            0.0,
+            "Nearly all of the paper’s time is the compiler’s, which is played here and computes \
+             nothing. The processor was busy for {} % of the run.",
+        )
+        .up_to(60.0)
+        .at("Andrew"),
+        Reason::larger(
+            Counter::PositioningPercent,
+            30.0,
+            "The tree is read from a cold cache: {} % of the time are seeks and rotation for reads and \
+             the few writes.",
+        )
+        .at("delete"),
+        Reason::larger(
+            Counter::FlushPercent,
+            30.0,
+            "The drive’s cache is flushed after each batch: for {} % of the time the host waits for \
+             that.",
+        ),
+    ],
+    note: "The paper's safe rows; async has no safe one.",
+    holds_everything: false,
+    ..FIGURE_9_PATCHES
+};

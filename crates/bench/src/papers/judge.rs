@@ -1,0 +1,433 @@
+//! What a figure says: a sentence made of its numbers, where ours differ from the paper's, and what
+//! the counters of the runs show of that.
+
+use super::run::MeasuredFigure;
+use super::{Claim, Counter, Measure, Reason};
+use crate::table::thousands;
+
+/// What counts as a difference: a part of the paper's figure.
+const DIFFERENCE: f64 = 0.15;
+/// Up to here two figures are called equal.
+const EQUAL: f64 = 0.05;
+
+/// A statement of a paper beside what was measured.
+pub(super) struct JudgedClaim {
+    pub(super) says: &'static str,
+    /// The ratio that the paper's words allow.
+    pub(super) paper: String,
+    /// Ours, from the least to the largest.
+    pub(super) ours: String,
+    /// Whether it is true of ours as well, but for what counts as no difference.
+    pub(super) holds: bool,
+}
+
+/// Where ours differ from the paper's.
+pub(super) struct Difference {
+    /// Which figures, and by how much.
+    pub(super) what: String,
+    /// The reason, with the value of the counter that shows it; or that there is none.
+    pub(super) why: String,
+    /// Whether a counter shows the reason.
+    pub(super) is_explained: bool,
+    /// What the runs counted.
+    pub(super) counters: String,
+}
+
+/// A figure with three digits that count.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        large if large >= 999.5 => thousands(value.round() as u64),
+        some if some >= 99.95 => format!("{value:.0}"),
+        some if some >= 9.995 => format!("{value:.1}"),
+        some if some >= 0.9995 || some == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Two figures, or one where they look the same.
+fn range(low: f64, high: f64) -> String {
+    let (low, high) = (number(low), number(high));
+    if low == high {
+        return low;
+    }
+    format!("{low} to {high}")
+}
+
+/// By how much a figure differs from another one, with a sign that is as wide as the plus: `−16 %`.
+pub(super) fn percent(ours: f64, printed: f64) -> String {
+    let by = 100.0 * (ours / printed - 1.0);
+    match by.abs() {
+        large if large >= 1_000.0 => format!("{} times", number(ours / printed)),
+        _ => format!("{by:+.0} %").replace('-', "−"),
+    }
+}
+
+fn is_different(ours: f64, printed: f64) -> bool {
+    // Where the paper printed nothing of a thing to two digits, neither is there anything here.
+    if printed == 0.0 {
+        return ours >= 0.05;
+    }
+    (ours / printed - 1.0).abs() > DIFFERENCE
+}
+
+/// The figure in one sentence: how each line stands to the base line, here and in the paper.
+pub(super) fn sentence(measured: &MeasuredFigure) -> String {
+    let figure = measured.figure;
+    let base = figure.lines[figure.base].name;
+    let others = (0..figure.lines.len()).filter(|line| *line != figure.base);
+    let parts = others.map(|line| {
+        let name = figure.lines[line].name;
+        let ours = mean_ratio(measured, line, |line, place| {
+            Some(measured.ours(line, place))
+        });
+        let printed = mean_ratio(measured, line, |line, place| measured.printed(line, place));
+        let Some(ours) = ours else {
+            return format!("{name} has no figure");
+        };
+        let paper = printed.map_or(String::new(), |printed| {
+            format!(" (the paper: {})", relation(figure.measure, printed))
+        });
+        format!("{name} {} {base}{paper}", verb(figure.measure, ours))
+    });
+    let mut text = parts.collect::<Vec<_>>().join("; ");
+    if figure.places.len() > 1 {
+        text = match figure.measure.is_rate() || figure.measure == Measure::WritesPerFile {
+            true => format!("On average over the {} points, {text}", figure.places.len()),
+            false => format!("Taken together, {text}"),
+        };
+    }
+    text + "."
+}
+
+/// The figures of a line by those of the base line: of rates the geometric mean over the places, of
+/// what can be summed the ratio of the sums. More than one is more, or longer.
+fn mean_ratio(
+    measured: &MeasuredFigure,
+    line: usize,
+    value: impl Fn(usize, usize) -> Option<f64>,
+) -> Option<f64> {
+    let figure = measured.figure;
+    let places = 0..figure.places.len();
+    let pairs = places.filter_map(|place| Some((value(line, place)?, value(figure.base, place)?)));
+    let pairs: Vec<(f64, f64)> = pairs.filter(|(_, base)| *base > 0.0).collect();
+    if pairs.is_empty() {
+        return None;
+    }
+    if figure.measure.is_rate() || figure.measure == Measure::WritesPerFile {
+        let logarithms = pairs.iter().map(|(of, base)| (of / base).max(1e-9).ln());
+        return Some((logarithms.sum::<f64>() / pairs.len() as f64).exp());
+    }
+    let sum = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>();
+    Some(sum(|pair| pair.0) / sum(|pair| pair.1))
+}
+
+/// `is 3.6 times slower than`.
+fn verb(measure: Measure, ratio: f64) -> String {
+    let relation = relation(measure, ratio);
+    let is_speed = measure.is_rate() || measure.is_time();
+    match (is_speed, is_equal(ratio)) {
+        (true, true) => format!("is {relation} as"),
+        (true, false) => format!("is {relation} than"),
+        (false, true) => format!("takes {relation} as"),
+        (false, false) => format!("takes {relation} than"),
+    }
+}
+
+fn is_equal(ratio: f64) -> bool {
+    (ratio - 1.0).abs() <= EQUAL
+}
+
+/// How a figure of one stands to that of another: `3.6 times slower`.
+fn relation(measure: Measure, ratio: f64) -> String {
+    let is_speed = measure.is_rate() || measure.is_time();
+    let what = match measure {
+        _ if is_speed => "",
+        Measure::Patches => " patches",
+        Measure::UndoMegabytes => " undo data",
+        _ => " writes",
+    };
+    let is_mass = measure == Measure::UndoMegabytes;
+    if is_equal(ratio) {
+        return match (is_speed, is_mass) {
+            (true, _) => "as fast".to_owned(),
+            (false, true) => format!("as much{what}"),
+            (false, false) => format!("as many{what}"),
+        };
+    }
+    let is_more = ratio > 1.0;
+    let word = match (is_speed, is_mass) {
+        (true, _) if is_more == measure.is_rate() => "faster",
+        (true, _) => "slower",
+        (false, _) if is_more => "more",
+        (false, true) => "less",
+        (false, false) => "fewer",
+    };
+    let times = if is_more {
+        ratio
+    } else {
+        1.0 / ratio.max(1e-9)
+    };
+    match times >= 1.95 {
+        true => format!("{} times {word}{what}", number(times)),
+        // Of a speed, the per cents are those by which the time or the rate is more.
+        false if is_more || is_speed => format!("{:.0} % {word}{what}", 100.0 * (times - 1.0)),
+        false => format!("{:.0} % {word}{what}", 100.0 * (1.0 - ratio)),
+    }
+}
+
+/// What the paper says in words, beside ours.
+pub(super) fn claims(measured: &MeasuredFigure) -> Vec<JudgedClaim> {
+    let judged = measured.figure.claims.iter().map(|claim| {
+        let (least, largest) = extremes(ratios(measured, claim).map(|(_, ratio)| ratio));
+        JudgedClaim {
+            says: claim.says,
+            paper: match claim.high.is_finite() {
+                true => range(claim.low, claim.high),
+                false => format!("{} or more", number(claim.low)),
+            },
+            ours: range(least, largest),
+            holds: ratios(measured, claim).all(|(_, ratio)| misses(claim, ratio).is_none()),
+        }
+    });
+    judged.collect()
+}
+
+fn ratios<'m>(
+    measured: &'m MeasuredFigure,
+    claim: &'m Claim,
+) -> impl Iterator<Item = (usize, f64)> + 'm {
+    (claim.first..=claim.last).map(|place| {
+        let of = |line| measured.ours(line, place);
+        (place, of(claim.line) / of(claim.by).max(1e-9))
+    })
+}
+
+/// Whether a ratio is larger or smaller than what a claim allows, by more than what counts.
+fn misses(claim: &Claim, ratio: f64) -> Option<bool> {
+    if ratio > claim.high * (1.0 + DIFFERENCE) {
+        return Some(true);
+    }
+    (ratio < claim.low * (1.0 - DIFFERENCE)).then_some(false)
+}
+
+fn extremes(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    })
+}
+
+/// A figure of ours that is not the paper's, or a ratio that is not what it says.
+struct Miss {
+    /// The runs in question.
+    line: usize,
+    place: usize,
+    is_larger: bool,
+    /// Which statement, where it is one.
+    claim: Option<usize>,
+    by: String,
+}
+
+/// Where ours differ from the paper's by more than what counts, those of one line with one reason
+/// together.
+pub(super) fn differences(measured: &MeasuredFigure) -> Vec<Difference> {
+    let mut groups: Vec<(Option<&'static Reason>, Vec<Miss>)> = Vec::new();
+    for miss in cell_misses(measured).chain(claim_misses(measured)) {
+        let reason = reason(measured, &miss);
+        let is_same = |(other, misses): &&mut (Option<&'static Reason>, Vec<Miss>)| {
+            let same_reason = match (*other, reason) {
+                (Some(one), Some(two)) => std::ptr::eq(one, two),
+                (one, two) => one.is_none() && two.is_none(),
+            };
+            same_reason
+                && misses[0].line == miss.line
+                && misses[0].claim == miss.claim
+                && misses[0].is_larger == miss.is_larger
+        };
+        match groups.iter_mut().find(is_same) {
+            Some((_, misses)) => misses.push(miss),
+            None => groups.push((reason, vec![miss])),
+        }
+    }
+    let told = groups
+        .iter()
+        .map(|(reason, misses)| tell(measured, *reason, misses));
+    told.collect()
+}
+
+fn cell_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
+    let figure = measured.figure;
+    let cells = (0..figure.lines.len())
+        .flat_map(|line| (0..figure.places.len()).map(move |place| (line, place)));
+    cells.filter_map(|(line, place)| {
+        let (ours, printed) = (measured.ours(line, place), measured.printed(line, place)?);
+        is_different(ours, printed).then(|| Miss {
+            line,
+            place,
+            is_larger: ours > printed,
+            claim: None,
+            by: match printed == 0.0 {
+                true => format!("{} instead of nothing", number(ours)),
+                false => percent(ours, printed),
+            },
+        })
+    })
+}
+
+fn claim_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
+    let claims = measured.figure.claims.iter().enumerate();
+    claims.flat_map(move |(number_of_claim, claim)| {
+        ratios(measured, claim).filter_map(move |(place, ratio)| {
+            Some(Miss {
+                // The line that the statement measures others against makes it what it is where it
+                // is the slow one.
+                line: claim.line,
+                place,
+                is_larger: misses(claim, ratio)?,
+                claim: Some(number_of_claim),
+                by: number(ratio),
+            })
+        })
+    })
+}
+
+/// The first reason that is about such a difference and that its counter shows.
+fn reason(measured: &MeasuredFigure, miss: &Miss) -> Option<&'static Reason> {
+    let figure = measured.figure;
+    let claim = miss.claim.map(|claim| &figure.claims[claim]);
+    figure.reasons.iter().find(|reason| {
+        let is_about = |line: usize| {
+            reason.ordering.is_empty() || figure.lines[line].ordering == reason.ordering
+        };
+        let of_line = is_about(miss.line) && reason.larger == miss.is_larger;
+        // What makes the other line's figure smaller makes the ratio larger.
+        let of_other =
+            claim.is_some_and(|claim| is_about(claim.by) && reason.larger != miss.is_larger);
+        let line = match (of_line, claim) {
+            (true, _) => miss.line,
+            (false, Some(claim)) if of_other => claim.by,
+            _ => return false,
+        };
+        let value = counter(measured, reason.counter, line, miss.place);
+        (reason.place.is_empty() || figure.places[miss.place].name == reason.place)
+            && (reason.at_least..=reason.at_most).contains(&value)
+    })
+}
+
+fn counter(measured: &MeasuredFigure, counter: Counter, line: usize, place: usize) -> f64 {
+    counter.of(
+        &measured.runs[line][place],
+        measured.figure.places[place].phases,
+    )
+}
+
+/// The line whose counter a reason looks at.
+fn line_of(measured: &MeasuredFigure, reason: &Reason, miss: &Miss) -> usize {
+    let is_about = |line: usize| {
+        reason.ordering.is_empty() || measured.figure.lines[line].ordering == reason.ordering
+    };
+    let claim = miss.claim.map(|claim| &measured.figure.claims[claim]);
+    match claim {
+        Some(claim) if !(is_about(miss.line) && reason.larger == miss.is_larger) => claim.by,
+        _ => miss.line,
+    }
+}
+
+fn tell(measured: &MeasuredFigure, reason: Option<&Reason>, misses: &[Miss]) -> Difference {
+    let figure = measured.figure;
+    let first = &misses[0];
+    let line = reason.map_or(first.line, |reason| line_of(measured, reason, first));
+    let places: Vec<&str> = misses
+        .iter()
+        .map(|miss| figure.places[miss.place].name)
+        .collect();
+    let at = match (&places[..], figure.places.len()) {
+        (_, 1) => String::new(),
+        (all, count) if all.len() == count => ", everywhere".to_owned(),
+        ([one], _) => format!(", {one}"),
+        ([one, .., last], _) if is_a_row(misses) => format!(", {one} to {last}"),
+        (some, _) => format!(", {}", some.join(", ")),
+    };
+    let by = match misses {
+        [one] => one.by.clone(),
+        [one, .., last] => format!("{} … {}", one.by, last.by),
+        [] => String::new(),
+    };
+    let what = match first.claim {
+        Some(claim) => format!("“{}”{at}: here {by}", figure.claims[claim].says),
+        None => format!("{}{at}: {by}", figure.lines[first.line].name),
+    };
+    let values = |of: Counter| {
+        let at = misses
+            .iter()
+            .map(|miss| counter(measured, of, line, miss.place));
+        let (least, largest) = extremes(at);
+        range(least, largest)
+    };
+    Difference {
+        what,
+        why: match reason {
+            Some(reason) => reason.says.replace("{}", &values(reason.counter)),
+            None => "No counter of the runs shows a reason.".to_owned(),
+        },
+        is_explained: reason.is_some(),
+        counters: format!(
+            "{}: {} writes of {} KiB and {} reads of the drive; of the time {} % for seeks and \
+             rotation, {} % for transfer, {} % for flushes; {} batches in the whole run, in which the processor was \
+             busy for {} % of the time",
+            figure.lines[line].name,
+            values(Counter::Writes),
+            values(Counter::KibibytesPerWrite),
+            values(Counter::Reads),
+            values(Counter::PositioningPercent),
+            values(Counter::TransferPercent),
+            values(Counter::FlushPercent),
+            values(Counter::Flushes),
+            values(Counter::ProcessorPercent),
+        ),
+    }
+}
+
+/// Whether the places follow each other, three or more.
+fn is_a_row(misses: &[Miss]) -> bool {
+    misses.len() >= 3
+        && misses
+            .windows(2)
+            .all(|pair| pair[1].place == pair[0].place + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_with_three_digits() {
+        let written = [0.0, 0.0123, 0.99951, 9.996, 45.44, 99.96, 1234.5].map(number);
+        assert_eq!(
+            written,
+            ["0.00", "0.012", "1.00", "10.0", "45.4", "100", "1,235"]
+        );
+    }
+
+    #[test]
+    fn ratios_become_words() {
+        let words = [
+            relation(Measure::Seconds, 3.64),
+            relation(Measure::TransactionsPerSecond, 0.275),
+            relation(Measure::TransactionsPerSecond, 1.03),
+            relation(Measure::Patches, 0.1),
+            relation(Measure::Seconds, 1.25),
+            relation(Measure::UndoMegabytes, 0.5),
+        ];
+        assert_eq!(
+            words,
+            [
+                "3.64 times slower",
+                "3.64 times slower",
+                "as fast",
+                "10.0 times fewer patches",
+                "25 % slower",
+                "2.00 times less undo data"
+            ]
+        );
+    }
+}

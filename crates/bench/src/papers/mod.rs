@@ -1,0 +1,369 @@
+//! The papers' tables and figures, measured again: each paper's as data, the same code for all.
+//!
+//! A [`Paper`] is data: its drive, and its [`Figure`]s. A figure says what is measured, under which
+//! orderings, at which places (sizes of files, scripts at a time, phases of a workload), what the
+//! paper printed, and what could make ours differ. [`measure_papers`] runs what they need, each
+//! distinct run once, in virtual time and so with the same result everywhere; [`write_page`] draws.
+//!
+//! | module | what |
+//! |---|---|
+//! | `ganger`, `feng`, `frost` | the papers; another paper is one more such file, and a line in [`PAPERS`] |
+//! | `run` | from figures to distinct runs, and their results |
+//! | `counters` | what a run counted in the phases that a figure is about |
+//! | `judge` | differences, what the counters say of them, and a sentence for each figure |
+//! | `chart`, `svg` | pictures |
+//! | `page` | the page |
+//!
+//! # Why a writer of SVG of our own
+//!
+//! The pictures must follow the reader's colours (light, dark, paper), carry a title and a
+//! description for those who cannot see them, and be searchable text. `plotters`, which draws the
+//! other pictures of this crate, writes colours as attributes of each element, which no style sheet
+//! can change, and has no titles or descriptions. `charming` hands its data to ECharts: a picture
+//! needs a JavaScript engine, in the page or at build time. Bars, lines, axes and a legend are 300
+//! lines here.
+
+mod chart;
+mod counters;
+mod feng;
+mod frost;
+mod ganger;
+mod judge;
+mod page;
+mod run;
+mod svg;
+
+use crate::Scale;
+use crate::workload::Workload;
+use counters::{Counter, Measurement};
+
+pub use page::write_page;
+pub use run::{Measured, PapersSpec, measure_papers, papers_document};
+
+/// The papers that there are, by the numbers that name them.
+pub const PAPERS: &[&Paper] = &[&ganger::PAPER, &feng::PAPER, &frost::PAPER];
+
+/// A paper, and the machine that it measured on.
+#[derive(Debug)]
+pub struct Paper {
+    /// What `--papers` calls it.
+    pub number: &'static str,
+    /// Authors and year, as a text names it.
+    pub name: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// Where it was published.
+    pub published: &'static str,
+    /// The preset of its drive, which also says what computer the drive was in.
+    pub disk: &'static str,
+    /// The size of its file system.
+    pub size_bytes: u64,
+    /// What was taken over and what had to be assumed, in a paragraph.
+    pub setting: &'static str,
+    /// Its tables and figures.
+    pub figures: &'static [Figure],
+    /// Those that are not here, and why.
+    pub left_out: &'static str,
+}
+
+/// A table or figure, or one measure of it.
+#[derive(Debug)]
+pub struct Figure {
+    /// Where it is in the paper.
+    pub place: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// What is measured.
+    pub measure: Measure,
+    /// The orderings, and how they are set.
+    pub lines: &'static [Line],
+    /// The line that the others are compared with.
+    pub base: usize,
+    /// What the horizontal axis is.
+    pub axis: &'static str,
+    /// Where the lines have their points.
+    pub places: &'static [Place],
+    /// What the paper printed: by line, then by place. Empty where it printed none.
+    pub printed: &'static [&'static [Option<f64>]],
+    /// What the paper says of lines whose points it drew but did not print.
+    pub claims: &'static [Claim],
+    /// How it is drawn.
+    pub chart: ChartKind,
+    /// What may make ours differ, the likeliest first.
+    pub reasons: &'static [Reason],
+    /// How the paper's figure was read, where that is not obvious.
+    pub note: &'static str,
+    /// Memory holds everything, and nothing is written before the final sync.
+    pub holds_everything: bool,
+}
+
+/// A row of a table, a line of a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// What the paper calls it.
+    pub name: &'static str,
+    /// The ordering, as `--ordering` takes it.
+    pub ordering: &'static str,
+    /// The patch optimisations that are on, as `--opt` takes them.
+    pub opt: &'static str,
+}
+
+/// A point on the horizontal axis: a workload with its parameters, and the part that counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// What it is called.
+    pub name: &'static str,
+    /// The workload.
+    pub workload: Workload,
+    /// The size of each file, of a workload of one size.
+    pub file_bytes: Option<u64>,
+    /// How many scripts run at a time, of `sdet`.
+    pub scripts: Option<u64>,
+    /// The phases that count; all of them, with the final sync, where none is named.
+    pub phases: &'static [&'static str],
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Seconds.
+    Seconds,
+    /// Contents in MB (10⁶ bytes) a second.
+    MegabytesPerSecond,
+    /// Operations a second.
+    OperationsPerSecond,
+    /// PostMark's transactions a second.
+    TransactionsPerSecond,
+    /// Scripts an hour.
+    ScriptsPerHour,
+    /// The drive's write requests.
+    WriteRequests,
+    /// The same for each file.
+    WritesPerFile,
+    /// Patches that were created.
+    Patches,
+    /// Undo data that was allocated, in MB.
+    UndoMegabytes,
+}
+
+/// How a figure is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChartKind {
+    /// Lines over places.
+    Lines,
+    /// Bars, from zero.
+    Bars,
+    /// Bars, each unit of length ten times more.
+    LogBars,
+}
+
+/// What a paper says in words: how one line stands to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// The line whose figure is divided …
+    pub line: usize,
+    /// … by this one's.
+    pub by: usize,
+    /// From this place …
+    pub first: usize,
+    /// … to this one.
+    pub last: usize,
+    /// The least ratio that the paper's words allow.
+    pub low: f64,
+    /// The largest.
+    pub high: f64,
+    /// The paper's words, as a statement.
+    pub says: &'static str,
+}
+
+/// What may make a figure of ours differ, and the counter that shows whether it did.
+#[derive(Clone, Copy, Debug)]
+pub struct Reason {
+    /// The ordering that it is about; any where none is named.
+    pub ordering: &'static str,
+    /// The place that it is about; any where none is named.
+    pub place: &'static str,
+    /// Whether it makes ours larger than the paper's, or smaller.
+    pub larger: bool,
+    /// The counter.
+    pub counter: Counter,
+    /// The reason holds where the counter's value is at least this.
+    pub at_least: f64,
+    /// And at most this.
+    pub at_most: f64,
+    /// The reason, with `{}` for the counter's value.
+    pub says: &'static str,
+}
+
+impl Reason {
+    /// A reason for larger figures, shown by a counter of at least so much.
+    const fn larger(counter: Counter, at_least: f64, says: &'static str) -> Reason {
+        Reason {
+            ordering: "",
+            place: "",
+            larger: true,
+            counter,
+            at_least,
+            at_most: f64::INFINITY,
+            says,
+        }
+    }
+
+    /// The same for smaller figures.
+    const fn smaller(counter: Counter, at_least: f64, says: &'static str) -> Reason {
+        Reason {
+            larger: false,
+            ..Reason::larger(counter, at_least, says)
+        }
+    }
+
+    /// Shown by a counter of at most so much.
+    const fn up_to(mut self, at_most: f64) -> Reason {
+        self.at_most = at_most;
+        self
+    }
+
+    /// Of one ordering only.
+    const fn under(mut self, ordering: &'static str) -> Reason {
+        self.ordering = ordering;
+        self
+    }
+
+    /// At one place only.
+    const fn at(mut self, place: &'static str) -> Reason {
+        self.place = place;
+        self
+    }
+}
+
+impl Line {
+    const fn of(name: &'static str, ordering: &'static str) -> Line {
+        Line {
+            name,
+            ordering,
+            opt: "both",
+        }
+    }
+}
+
+impl Place {
+    const fn of(name: &'static str, workload: Workload, phases: &'static [&'static str]) -> Place {
+        Place {
+            name,
+            workload,
+            file_bytes: None,
+            scripts: None,
+            phases,
+        }
+    }
+
+    fn scale(&self, fraction: f64) -> Scale {
+        Scale {
+            min_bytes: self.file_bytes,
+            writers: self.scripts,
+            fraction: (fraction != 1.0).then_some(fraction),
+            ..Scale::default()
+        }
+    }
+}
+
+impl Measure {
+    /// The unit, with what it is of.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Measure::Seconds => "seconds",
+            Measure::MegabytesPerSecond => "MB a second",
+            Measure::OperationsPerSecond => "files a second",
+            Measure::TransactionsPerSecond => "transactions a second",
+            Measure::ScriptsPerHour => "scripts an hour",
+            Measure::WriteRequests => "write requests",
+            Measure::WritesPerFile => "write requests for each file",
+            Measure::Patches => "patches",
+            Measure::UndoMegabytes => "MB of undo data",
+        }
+    }
+
+    /// Whether a larger figure is a faster run.
+    fn is_rate(self) -> bool {
+        matches!(
+            self,
+            Measure::MegabytesPerSecond
+                | Measure::OperationsPerSecond
+                | Measure::TransactionsPerSecond
+                | Measure::ScriptsPerHour
+        )
+    }
+
+    fn is_time(self) -> bool {
+        self == Measure::Seconds
+    }
+
+    /// The figure of a run at a place.
+    fn of(self, run: &Measurement, place: &Place) -> f64 {
+        let part = run.part(place.phases);
+        let by_second = |count: f64| count / part.seconds.max(1e-9);
+        let engine = run.run.engine.unwrap_or_default();
+        let operations = part.operations as f64;
+        match self {
+            Measure::Seconds => part.seconds,
+            Measure::MegabytesPerSecond => {
+                let file_bytes = place.file_bytes.unwrap_or(0) as f64;
+                by_second(operations * file_bytes / 1e6)
+            }
+            Measure::OperationsPerSecond => by_second(operations),
+            // A transaction is two operations.
+            Measure::TransactionsPerSecond => by_second(operations / 2.0),
+            Measure::ScriptsPerHour => by_second(place.scripts.unwrap_or(1) as f64 * 3600.0),
+            Measure::WriteRequests => engine.write_requests as f64,
+            Measure::WritesPerFile => engine.write_requests as f64 / operations.max(1.0),
+            Measure::Patches => engine.patches_created as f64,
+            Measure::UndoMegabytes => engine.undo_bytes_total as f64 / 1e6,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstitch_vfs::{Optimisations, Ordering};
+
+    use super::*;
+
+    /// What no compiler sees of the papers' data.
+    #[test]
+    fn figures_are_whole() {
+        for figure in PAPERS.iter().flat_map(|paper| paper.figures) {
+            let (lines, places) = (figure.lines.len(), figure.places.len());
+            assert!(figure.base < lines && lines > 1, "{}", figure.place);
+            assert!(
+                [0, lines].contains(&figure.printed.len()),
+                "{}",
+                figure.place
+            );
+            for printed in figure.printed {
+                assert_eq!(printed.len(), places, "{}", figure.place);
+            }
+            for line in figure.lines {
+                line.ordering.parse::<Ordering>().unwrap();
+                assert!(line.opt.parse::<Optimisations>().is_ok(), "{}", line.opt);
+            }
+            for claim in figure.claims {
+                assert!(claim.line < lines && claim.by < lines, "{}", claim.says);
+                assert!(
+                    claim.first <= claim.last && claim.last < places,
+                    "{}",
+                    claim.says
+                );
+                assert!(claim.low <= claim.high, "{}", claim.says);
+            }
+            for reason in figure.reasons {
+                assert!(reason.says.contains("{}"), "{}", reason.says);
+                assert!(reason.at_least <= reason.at_most, "{}", reason.says);
+                let is_named = figure
+                    .lines
+                    .iter()
+                    .any(|line| line.ordering == reason.ordering);
+                assert!(reason.ordering.is_empty() || is_named, "{}", reason.says);
+            }
+        }
+    }
+}

@@ -14,6 +14,13 @@ impl Session {
         is_due && self.latched.is_none()
     }
 
+    /// Whether a batch may be [told of](Session::written) once a device has it that takes later ones
+    /// behind it: all order is kept then, but who was told that something is on stable storage has
+    /// to wait for the device.
+    pub fn may_be_ordered_by_queue(&self) -> bool {
+        self.mechanism.is_ordered_by_queue()
+    }
+
     /// When the mechanism is to be asked again, where nothing happens before.
     pub fn next_issue(&self) -> Option<Duration> {
         match self.issued.is_empty() {

@@ -55,7 +55,7 @@ impl Machine {
         self.cpu
             .work(&self.schedule, Work::Batch(batch.len()))
             .await;
-        let result = self.write_through(&batch.writes).await;
+        let result = self.write_batch(&batch.writes).await;
         let now = self.now();
         let is_due = {
             let session = &mut self.core.borrow_mut().session;
@@ -200,6 +200,8 @@ impl Machine {
         if targets.is_empty() {
             return Ok(());
         }
-        self.drive(Task::make_stable(targets)).await.map(drop)
+        self.drive(Task::make_stable(targets)).await?;
+        self.settle().await;
+        Ok(())
     }
 }

@@ -23,7 +23,8 @@
 //! The writer, the throttle, gathering of small writes, `fsync` and `sync` do what those of `vfs`
 //! do, with the same times and bounds. A batch goes to the drive as a whole, and the writer waits
 //! for it; one who waits for something to be on stable storage leads batches beside that: so the
-//! drive has one of either at once, as it has in a mount. There is no reclaim: images are whole.
+//! drive has one of either at once, as it has in a mount; but under a mechanism that leaves its order
+//! to the drive's queue ([`requests`]). There is no reclaim: images are whole.
 
 mod contents;
 mod cpu;
@@ -32,6 +33,8 @@ mod files;
 mod operations;
 mod requests;
 mod schedule;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::cell::RefCell;
@@ -48,6 +51,7 @@ use crate::disk::Disk;
 use crate::{Error, Result};
 use contents::{Gathered, HostCache};
 use cpu::Cpu;
+use requests::Queue;
 use schedule::{Event, Schedule};
 
 pub(crate) use files::MachineFiles;
@@ -58,6 +62,7 @@ pub(crate) const START_SECONDS: i64 = 1_200_000_000;
 /// The engine's part of a machine.
 struct Core {
     session: Session,
+    queue: Queue,
     gathered: Gathered,
     cached: HostCache,
     operations: u64,
@@ -79,6 +84,7 @@ pub(crate) struct Machine {
     block_bytes: u32,
     write_step_bytes: usize,
     ordering_name: &'static str,
+    is_ordered_by_queue: bool,
 }
 
 /// The drive's clock as the time of the engine.
@@ -143,10 +149,13 @@ impl Machine {
         )
         .map_err(engine)?;
         session.commit_interval = Duration::from_secs_f64(options.commit_seconds);
+        let is_ordered_by_queue = session.may_be_ordered_by_queue();
         let machine = Machine {
+            is_ordered_by_queue,
             root: session.fs.root(),
             core: RefCell::new(Core {
                 session,
+                queue: Queue::default(),
                 gathered: Gathered::default(),
                 cached: HostCache::new(disk.page_bytes.unwrap_or(limits.memory_bytes)),
                 operations: 0,
@@ -224,7 +233,9 @@ impl Machine {
         while !self.core.borrow().has_stopped {
             self.schedule.event(Event::News).await;
         }
-        self.drive(Task::unmount(Duration::ZERO)).await.map(drop)
+        self.drive(Task::unmount(Duration::ZERO)).await?;
+        self.settle().await;
+        Ok(())
     }
 }
 

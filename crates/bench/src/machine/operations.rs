@@ -215,6 +215,7 @@ impl Machine {
             self.make_stable(targets).await?;
             self.drive(Task::work()).await?;
         }
+        self.settle().await;
         let latched = self.core.borrow().session.latched.clone();
         latched.map_or(Ok(()), |error| {
             Err(engine(backstitch_vfs::Error::Latched(error)))

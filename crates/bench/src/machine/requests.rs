@@ -3,15 +3,95 @@
 //! The writes of a batch are independent of each other: they go to the drive together, and the
 //! batch is done when all of them are, and when the drive's volatile cache, if it has one, was
 //! flushed after them. Until then nothing that depends on them is handed out.
+//!
+//! Where the mechanism leaves its order to the queue, a batch is done once the drive has it. Each
+//! request of the next one goes behind all of this one's: a chain, in the words of Ganger and Patt,
+//! whose links are batches. Who waits for stable storage waits until the queue is empty.
 
 use backstitch_device::{DeviceError, WriteRequest};
+use backstitch_drives::RequestId;
 use backstitch_store::VolumeId;
 
 use super::Machine;
 
+/// Requests in the queue with which the host waits before it adds to them.
+const MOST_QUEUED: usize = 128;
+
+/// Writes that count as done, in the order in which they were handed over.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Those that are not on the medium.
+    waiting: Vec<RequestId>,
+    /// The last batch's.
+    last: Vec<RequestId>,
+}
+
 impl Machine {
+    /// Has a batch written; when this returns it is on stable storage, or in a queue that keeps
+    /// order.
+    pub(super) async fn write_batch(
+        &self,
+        writes: &[(VolumeId, Vec<WriteRequest>)],
+    ) -> Result<(), DeviceError> {
+        match self.is_ordered_by_queue {
+            true => self.queue(writes).await,
+            false => self.write_through(writes).await,
+        }
+    }
+
+    /// Hands the writes of a batch to the drive, behind those of the batch before.
+    async fn queue(&self, writes: &[(VolumeId, Vec<WriteRequest>)]) -> Result<(), DeviceError> {
+        self.wait_for_queue(MOST_QUEUED).await;
+        {
+            let queue = &mut self.core.borrow_mut().queue;
+            let before = std::mem::take(&mut queue.last);
+            let requests = writes.iter().flat_map(|(_, requests)| requests);
+            for request in requests.filter(|request| request.len_bytes() > 0) {
+                let id = self.device.submit_after(request, &before, None)?;
+                queue.last.push(id);
+                queue.waiting.push(id);
+            }
+            if queue.last.is_empty() {
+                queue.last = before;
+            }
+        }
+        self.keep(writes);
+        Ok(())
+    }
+
+    /// Waits until what counts as done is on stable storage.
+    pub(super) async fn settle(&self) {
+        if !self.is_ordered_by_queue {
+            return;
+        }
+        let flush = self.device.submit_flush();
+        self.schedule.requests(flush.into_iter().collect()).await;
+        self.wait_for_queue(1).await;
+    }
+
+    /// Waits until fewer than this many requests that count as done are not on the medium.
+    async fn wait_for_queue(&self, most: usize) {
+        loop {
+            {
+                let waiting = &mut self.core.borrow_mut().queue.waiting;
+                waiting.retain(|id| !self.device.is_stable(*id));
+                if waiting.len() < most {
+                    return;
+                }
+            }
+            match self.device.next_event_ns() {
+                Some(at_ns) => self.schedule.until(at_ns).await,
+                // They are in a cache that nobody has flushed.
+                None => {
+                    let flush = self.device.submit_flush();
+                    self.schedule.requests(flush.into_iter().collect()).await;
+                }
+            }
+        }
+    }
+
     /// Puts the writes of a batch onto stable storage.
-    pub(super) async fn write_through(
+    async fn write_through(
         &self,
         writes: &[(VolumeId, Vec<WriteRequest>)],
     ) -> Result<(), DeviceError> {
@@ -23,13 +103,16 @@ impl Machine {
         self.schedule.requests(ids).await;
         let flush = self.device.submit_flush();
         self.schedule.requests(flush.into_iter().collect()).await;
-        let cached = &mut self.core.borrow_mut().cached;
-        for (_, requests) in writes {
-            for request in requests {
-                cached.keep((request.offset_bytes, request.len_bytes()));
-            }
-        }
+        self.keep(writes);
         Ok(())
+    }
+
+    /// The host has what was written.
+    fn keep(&self, writes: &[(VolumeId, Vec<WriteRequest>)]) {
+        let cached = &mut self.core.borrow_mut().cached;
+        for request in writes.iter().flat_map(|(_, requests)| requests) {
+            cached.keep((request.offset_bytes, request.len_bytes()));
+        }
     }
 
     /// Reads ranges of bytes, all of them at once, and keeps them.

@@ -202,6 +202,12 @@ pub trait Mechanism: Send {
         true
     }
 
+    /// Whether its order may be left to a device's queue. A batch then counts as done once a device
+    /// has it that takes later ones behind it; who waits for stable storage waits for the device.
+    fn is_ordered_by_queue(&self) -> bool {
+        false
+    }
+
     /// What it has counted, for the statistics: each with its name.
     fn figures(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

@@ -2,9 +2,11 @@
 //! mechanism is from Ganger and Patt 1994): what `sync` waits for is written at once as well, but
 //! nobody waits. Each request goes with what it must follow, and the queue sees to the order.
 //!
-//! What a request must follow are the layout's dependencies. Over a file or a disk that promises no
-//! order the store keeps them: whatever can be written goes in one batch, and what follows it in
-//! the next, behind a flush.
+//! What a request must follow are the layout's dependencies. Over a device whose queue takes requests
+//! behind others, as simulated drives do, a batch is done once the device has it, and each request
+//! of the next one goes behind those of it. Over a file or a disk that promises no order the store
+//! keeps it: whatever can be written goes in one batch, and what follows it in the next, behind a
+//! flush.
 
 use backstitch_rules::Id;
 use std::time::Duration;
@@ -99,6 +101,10 @@ impl Mechanism for Scheduler {
 
     fn next_tick(&self) -> Option<Duration> {
         (!self.made.is_empty()).then_some(Duration::ZERO)
+    }
+
+    fn is_ordered_by_queue(&self) -> bool {
+        true
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {

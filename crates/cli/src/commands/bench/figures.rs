@@ -4,7 +4,7 @@ use backstitch_bench::{PAPERS, Paper, PapersSpec, measure_papers, papers_documen
 
 use super::{Args, bar};
 use crate::error::{Error, Result};
-use crate::show;
+use backstitch_files::show;
 
 /// Its name.
 pub(super) const FIGURES: &str = "figures";

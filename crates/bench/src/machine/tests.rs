@@ -1,0 +1,155 @@
+//! What a power cut leaves of a machine's disk, at any moment of its work.
+
+use std::sync::Arc;
+
+use backstitch_device::BlockDevice;
+use backstitch_drives::{DriveSpec, PowerCut, SimulatedDevice};
+use backstitch_formats::usual;
+use backstitch_layout::tools::{CheckOptions, DeviceSource, Kind};
+use backstitch_layout::{LayoutKind, Timestamp};
+use backstitch_session::{Access, log};
+use backstitch_vfs::{MountOptions, Ordering};
+use fastrand::Rng;
+
+use super::MachineFiles;
+use crate::disk::{Disk, DiskOptions};
+use crate::files::Files;
+use crate::measure::make;
+
+const SIZE_BYTES: u64 = 8 << 20;
+
+/// Some of the open writes, none without those that it follows.
+fn some_of(cut: &PowerCut, rng: &mut Rng) -> Vec<bool> {
+    let share = rng.f64();
+    let mut there: Vec<bool> = cut.open.iter().map(|_| rng.f64() < share).collect();
+    for at in 0..there.len() {
+        there[at] &= cut.open[at].befores.iter().all(|before| there[*before]);
+    }
+    there
+}
+
+/// The worst that a check finds after a recovery.
+fn worst(device: SimulatedDevice, ordering: Ordering, layout: &dyn LayoutKind) -> Option<String> {
+    let access = Access {
+        read_only: false,
+        now: Timestamp::default(),
+        without_journal: false,
+        ordering,
+    };
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let prepared = log::prepare(device, None, layout, &access).unwrap();
+    let source = DeviceSource(&*prepared.device);
+    let report = usual().check(&source, &CheckOptions::default()).unwrap();
+    let damage = report.findings.iter().find(|f| f.kind == Kind::Corruption);
+    damage.map(ToString::to_string)
+}
+
+/// Works on a disk, and cuts the power again and again. The states looked at, how many of them had
+/// writes on their way, and the first damage.
+fn cuts(ordering: Ordering, drive: &DriveSpec, seed: u64) -> (u64, u64, Option<String>) {
+    let mut rng = Rng::with_seed(seed);
+    let disk = Disk {
+        drive: drive.clone(),
+        ..Disk::named("viking", SIZE_BYTES, &DiskOptions::default()).unwrap()
+    };
+    let device = Arc::new(SimulatedDevice::new(drive, SIZE_BYTES, Arc::default()));
+    make(usual(), &*device, true, ordering).unwrap();
+    let options = MountOptions {
+        ordering,
+        cache_bytes: 1 << 20,
+        ..MountOptions::default()
+    };
+    let layout = usual().layout();
+    let mut files = MachineFiles::mount(device.clone(), layout, &options, &disk).unwrap();
+    let root = files.root();
+    let mut names: Vec<String> = Vec::new();
+    let (mut states, mut on_their_way) = (0, 0);
+    for number in 0..150 {
+        match rng.u8(0..6) {
+            0 if !names.is_empty() => {
+                let name = names.swap_remove(rng.usize(..names.len()));
+                files.unlink(root, &name).unwrap();
+            }
+            1 if !names.is_empty() => {
+                let at = rng.usize(..names.len());
+                let name = &mut names[at];
+                let to = format!("moved {number}");
+                files.rename(root, name, &to).unwrap();
+                *name = to;
+            }
+            2 => drop(
+                files
+                    .make_directory(root, &format!("d{number}"), 0o755)
+                    .unwrap(),
+            ),
+            _ => {
+                let name = format!("a file with a long name {number}");
+                let file = files.create(root, &name, 0o644).unwrap();
+                files
+                    .write(file, 0, &vec![7; rng.usize(1..20_000)])
+                    .unwrap();
+                if rng.u8(0..8) == 0 {
+                    files.fsync(file).unwrap();
+                    assert!(
+                        device.power_cut().open.is_empty(),
+                        "{ordering}: after fsync"
+                    );
+                }
+                files.close(file).unwrap();
+                names.push(name);
+            }
+        }
+        for _ in 0..3 {
+            let cut = device.power_cut();
+            on_their_way += u64::from(!cut.open.is_empty());
+            let there = some_of(&cut, &mut rng);
+            let after = device.after_power_cut(drive, &cut, &|at| there[at]);
+            states += 1;
+            if let Some(damage) = worst(after, ordering, layout) {
+                return (states, on_their_way, Some(damage));
+            }
+        }
+    }
+    files.unmount().unwrap();
+    assert!(
+        device.power_cut().open.is_empty(),
+        "{ordering}: after the unmount"
+    );
+    (states, on_their_way, None)
+}
+
+fn cached(name: &str) -> DriveSpec {
+    let mut drive = DriveSpec::preset(name).unwrap();
+    drive.rotating.as_mut().unwrap().write_cache = true;
+    drive
+}
+
+#[test]
+fn a_power_cut_leaves_no_damage_where_order_is_kept() {
+    for ordering in [
+        Ordering::SOFT,
+        Ordering::SYNC,
+        Ordering::SCHEDULER,
+        Ordering::INTERBUFFER,
+        Ordering::AMOM_IMMEDIATE,
+        Ordering::JOURNAL_ORDERED,
+    ] {
+        for drive in [DriveSpec::preset("viking").unwrap(), cached("viking")] {
+            let (states, on_their_way, damage) = cuts(ordering, &drive, 5);
+            assert_eq!(damage, None, "{ordering}, state {states}");
+            println!("{ordering}: {on_their_way} of {states} states with writes on their way");
+            let is_queued = ordering == Ordering::SCHEDULER;
+            assert!(
+                on_their_way * 4 > states || !is_queued,
+                "{on_their_way} of {states}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_order_it_does() {
+    let drive = DriveSpec::preset("viking").unwrap();
+    let found = (0..20).find(|seed| cuts(Ordering::ASYNC, &drive, *seed).2.is_some());
+    assert!(found.is_some(), "async leaves no damage: are the cuts any?");
+}

@@ -253,7 +253,7 @@ pub fn default_ordering(
     }
 }
 
-/// As [`on_device`], where a journal may be left alone, since nobody but us knows the image yet.
+/// As `on_device`, where a journal may be left alone, since nobody but us knows the image yet.
 pub fn on_fresh_device<T>(
     what: &'static str,
     name: &Path,

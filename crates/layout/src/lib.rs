@@ -38,6 +38,6 @@ pub use fs::{
 pub use journal::{
     ChangedBlock, JournalHost, JournalLocation, JournalPlace, Orphans, RecoveryMark,
 };
-pub use log::{Findable, FoundLog, LogKind, LogReport, LogSite};
+pub use log::{Findable, FoundLog, LogDamage, LogKind, LogReport, LogSite};
 pub use pieces::{Piece, pieces_of_blocks};
 pub use types::*;

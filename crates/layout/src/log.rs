@@ -35,6 +35,18 @@ pub struct LogReport {
     pub actions: Vec<String>,
     /// Why the log is not known to be empty now, in words; `None` where it is empty.
     pub not_empty: Option<String>,
+    /// The transactions, or records, that were brought home.
+    pub replayed: u64,
+}
+
+/// What is done where a log contradicts itself, or what leads to it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogDamage {
+    /// Nothing is brought home: the recovery fails.
+    Refuse,
+    /// What cannot be believed is given up, and the file system marked as one that must be checked.
+    /// For a repair, which looks at everything afterwards.
+    GiveUp,
 }
 
 /// A log that a mechanism can write.
@@ -76,7 +88,12 @@ pub trait LogKind: Sync {
     ///
     /// # Errors
     /// Where the log cannot be found or recovered; nothing was written then.
-    fn recover(&self, site: LogSite<'_>, now: Timestamp) -> Result<Option<LogReport>>;
+    fn recover(
+        &self,
+        site: LogSite<'_>,
+        now: Timestamp,
+        damage: LogDamage,
+    ) -> Result<Option<LogReport>>;
 
     /// The log of a file system that was recovered, for the mechanism that is to write it.
     ///

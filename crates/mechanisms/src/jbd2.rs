@@ -24,8 +24,8 @@ use backstitch_journal::{
 };
 use backstitch_layout::tools::uuid_text;
 use backstitch_layout::{
-    Error, Findable, FoundLog, JournalHost, JournalLocation, JournalPlace, LogKind, LogReport,
-    LogSite, RecoveryMark, Result, Structure, Timestamp,
+    Error, Findable, FoundLog, JournalHost, JournalLocation, JournalPlace, LogDamage, LogKind,
+    LogReport, LogSite, RecoveryMark, Result, Structure, Timestamp,
 };
 use backstitch_ordering::LogPlace;
 
@@ -63,13 +63,25 @@ impl LogKind for Jbd2 {
         }
     }
 
-    fn recover(&self, site: LogSite<'_>, now: Timestamp) -> Result<Option<LogReport>> {
-        let (Some(host), Some(place)) = (site.host, place(site)?) else {
+    fn recover(
+        &self,
+        site: LogSite<'_>,
+        now: Timestamp,
+        damage: LogDamage,
+    ) -> Result<Option<LogReport>> {
+        let Some(host) = site.host else {
             return Ok(None);
         };
-        let report = recover(site.device, site.log_device, host, now, Damage::Refuse)?;
-        let report = report.unwrap_or_default();
-        let is_missing = is_outside(&place) && site.log_device.is_none();
+        let damage = match damage {
+            LogDamage::Refuse => Damage::Refuse,
+            LogDamage::GiveUp => Damage::Skip,
+        };
+        let Some(report) = recover(site.device, site.log_device, host, now, damage)? else {
+            return Ok(None);
+        };
+        // What is damaged has been given up where nothing says where it is.
+        let place = host.place(site.device).ok().flatten();
+        let is_missing = site.log_device.is_none() && place.is_some_and(|p| is_outside(&p));
         let why = match is_missing {
             true => {
                 "its journal is on another device: -o nojournal needs journal_dev= to see that it \
@@ -80,6 +92,7 @@ impl LogKind for Jbd2 {
         Ok(Some(LogReport {
             actions: report.actions(),
             not_empty: (!report.is_empty).then(|| why.to_owned()),
+            replayed: report.replay.map_or(0, |replay| replay.transactions.into()),
         }))
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, JoinedDevice, OverlayDevice};
-use backstitch_layout::{Error, Findable, LayoutKind, LogSite, Result};
+use backstitch_layout::{Error, Findable, LayoutKind, LogDamage, LogSite, Result};
 use backstitch_mechanisms::{Ordering, logs, usual_for};
 use backstitch_ordering::Mechanism;
 
@@ -53,7 +53,7 @@ pub fn prepare(
     };
     let mut actions = Vec::new();
     for kind in logs() {
-        let Some(report) = kind.recover(site, access.now)? else {
+        let Some(report) = kind.recover(site, access.now, LogDamage::Refuse)? else {
             continue;
         };
         if let Some(why) = report

@@ -8,13 +8,12 @@ use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, now, open_device};
 use backstitch_files::show;
 use backstitch_formats::{Layout, of};
-use backstitch_journal::recovery::Damage;
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Losses, Mode,
     Outcome, Repair, RepairOptions, ReplaySuperblock, Report,
 };
-use backstitch_layout::{FormatError, RecoveryMark};
-use backstitch_mechanisms::jbd2;
+use backstitch_layout::{FormatError, LogDamage, LogReport, LogSite, RecoveryMark};
+use backstitch_mechanisms::logs;
 use backstitch_vfs::LayoutError;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -138,8 +137,8 @@ fn plan(
         (below, staged)
     });
     let damage = match mode {
-        Mode::Preen => Damage::Refuse,
-        Mode::All => Damage::Skip,
+        Mode::Preen => LogDamage::Refuse,
+        Mode::All => LogDamage::GiveUp,
     };
     let on_journal = journal
         .as_ref()
@@ -330,7 +329,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     refuse_journal("fsck", &args.image, &*device)?;
     let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
     let journal_device = journal_device(args, true)?;
-    let replayed = replay(&device, journal_device.as_deref(), Damage::Refuse);
+    let replayed = replay(&device, journal_device.as_deref(), LogDamage::Refuse);
     if replayed.is_err() {
         // In memory only, so that the check sees more than that a journal waits. If the superblock
         // is too bad for that, it says so.
@@ -396,30 +395,30 @@ fn unchecked(image: &Path, device: &dyn BlockDevice, error: CheckError) -> Error
 }
 
 /// Replays the journal, and says what was done. A superblock that makes no sense is left to the
-/// check; with [`Damage::Skip`] its backups may lead to the journal.
+/// check; with [`LogDamage::GiveUp`] its backups may lead to the journal.
 fn replay(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<&dyn BlockDevice>,
-    damage: Damage,
+    damage: LogDamage,
 ) -> backstitch_vfs::Result<Vec<String>> {
     let below = &**device;
     // What cannot be checked is left alone, its journal too.
     let (layout, host) = (of(below).layout(), journal_host(below));
     let cannot_mount = host.is_some_and(|host| host.check_replayable(below).is_err());
     let is_unusable = cannot_mount || layout.block_bytes(below).is_err();
-    if is_unusable && damage == Damage::Refuse {
+    if is_unusable && damage == LogDamage::Refuse {
         return Ok(Vec::new());
     }
-    let recovered = match host {
-        Some(host) if !is_unusable => jbd2::recover(below, journal_device, host, now(), damage),
-        _ => Ok(None),
+    let recovered = match is_unusable {
+        true => Ok(None),
+        false => recover(below, journal_device, damage),
     };
     let error = match recovered.map_err(backstitch_vfs::Error::from) {
-        Ok(Some(report)) => return Ok(report.actions()),
+        Ok(Some(report)) => return Ok(report.actions),
         Ok(None) if !is_unusable && !may_look_further(below, damage)? => return Ok(Vec::new()),
         Ok(None) => None,
         Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt(_)))
-            if damage == Damage::Skip =>
+            if damage == LogDamage::GiveUp =>
         {
             Some(error)
         }
@@ -441,6 +440,26 @@ fn replay(
     Ok(vec![format!("gave up the journal: {error}")])
 }
 
+/// Recovers the log of a file system, of whatever kind it is; `None` where it has none.
+fn recover(
+    device: &dyn BlockDevice,
+    log_device: Option<&dyn BlockDevice>,
+    damage: LogDamage,
+) -> backstitch_layout::Result<Option<LogReport>> {
+    let host = journal_host(device);
+    let site = LogSite {
+        device,
+        log_device,
+        host,
+    };
+    for kind in logs() {
+        if let Some(report) = kind.recover(site, now(), damage)? {
+            return Ok(Some(report));
+        }
+    }
+    Ok(None)
+}
+
 fn set_recovery(device: &dyn BlockDevice, mark: RecoveryMark) -> backstitch_layout::Result<()> {
     journal_host(device).map_or(Ok(()), |host| host.set_recovery(device, mark))
 }
@@ -456,9 +475,9 @@ fn readable<T>(found: std::result::Result<T, CheckError>) -> backstitch_vfs::Res
 
 /// Whether a superblock that names no journal is to be believed less than its mark that one must be
 /// replayed.
-fn may_look_further(device: &dyn BlockDevice, damage: Damage) -> backstitch_vfs::Result<bool> {
+fn may_look_further(device: &dyn BlockDevice, damage: LogDamage) -> backstitch_vfs::Result<bool> {
     let lacks = readable(of(device).lacks_its_journal(device))?;
-    Ok(lacks.unwrap_or(false) && damage == Damage::Skip)
+    Ok(lacks.unwrap_or(false) && damage == LogDamage::GiveUp)
 }
 
 /// Replays the journal that another superblock leads to, if there is anything in it: the one in
@@ -472,10 +491,7 @@ fn replay_under_another(
     let superblocks = readable(superblocks)?.unwrap_or_default();
     let replays = |on: &dyn BlockDevice, superblock: &ReplaySuperblock| {
         superblock.put(on)?;
-        let report = match journal_host(on) {
-            Some(host) => jbd2::recover(on, None, host, now(), Damage::Skip)?,
-            None => None,
-        };
+        let report = recover(on, None, LogDamage::GiveUp)?;
         superblock.settle(on)?;
         Ok::<_, backstitch_vfs::Error>(report)
     };
@@ -483,13 +499,12 @@ fn replay_under_another(
         // First in memory: one that leads nowhere changes nothing.
         let trial = OverlayDevice::new(device.clone());
         let replayed = replays(&trial, &superblock).ok().flatten();
-        let replay = replayed.and_then(|report| report.replay);
-        if replay.is_none_or(|replay| replay.transactions == 0) {
+        if replayed.is_none_or(|report| report.replayed == 0) {
             continue;
         }
         let report = replays(&**device, &superblock)?.unwrap_or_default();
         let mut actions = vec![superblock.source.to_owned()];
-        actions.extend(report.actions());
+        actions.extend(report.actions);
         return Ok(Some(actions));
     }
     Ok(None)

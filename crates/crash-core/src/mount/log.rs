@@ -1,7 +1,7 @@
 //! Mounts with a journal: its recovery, and what the engine's writer does there between operations.
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, JournalHost, LogSite, Result, Structure, Timestamp};
+use backstitch_layout::{Error, JournalHost, LogDamage, LogSite, Result, Structure, Timestamp};
 use backstitch_mechanisms::{Ordering, logs};
 use backstitch_ordering::Mechanism;
 use backstitch_session::{Outcome, Task};
@@ -63,7 +63,7 @@ pub(crate) fn replay(site: LogSite<'_>) -> Result<()> {
         nanoseconds: 0,
     };
     for kind in logs() {
-        let done = kind.recover(site, now);
+        let done = kind.recover(site, now, LogDamage::Refuse);
         done.map_err(|error| Error::corrupt(Structure::JOURNAL, error))?;
     }
     Ok(())

@@ -16,8 +16,6 @@ pub const DIRECT_POINTERS: usize = 12;
 pub const INDIRECT: usize = 12;
 /// The pointer to the double indirect block.
 pub const DOUBLE_INDIRECT: usize = 13;
-/// The pointer to the triple indirect block.
-pub const TRIPLE_INDIRECT: usize = 14;
 /// The longest target that a symlink keeps in its pointers, without the terminator.
 pub const FAST_SYMLINK_MAX: usize = POINTERS * 4 - 1;
 /// The size of the fields that every inode has.
@@ -25,32 +23,20 @@ pub const BASE_SIZE: usize = size_of::<RawInode>();
 /// The most that `i_extra_isize` is for the fields that this version knows.
 pub const EXTRA_SIZE: usize = size_of::<RawInodeExtra>();
 
-/// `i_flags`: undo on deletion; never implemented.
-pub const FLAG_SECRM: u32 = 0x1;
-/// `i_flags`: writes are synchronous.
-pub const FLAG_SYNC: u32 = 0x8;
 /// `i_flags`: may not be changed.
 pub const FLAG_IMMUTABLE: u32 = 0x10;
 /// `i_flags`: may only grow at its end.
 pub const FLAG_APPEND: u32 = 0x20;
-/// `i_flags`: no access times.
-pub const FLAG_NOATIME: u32 = 0x80;
 /// `i_flags`: the contents are encrypted.
 pub const FLAG_ENCRYPTED: u32 = 0x800;
 /// `i_flags`: a hashed directory.
 pub const FLAG_INDEX: u32 = 0x1000;
 /// `i_flags`: an AFS inode.
 pub const FLAG_IMAGIC: u32 = 0x2000;
-/// `i_flags`: changes to the directory are synchronous.
-pub const FLAG_DIRSYNC: u32 = 0x1_0000;
-/// `i_flags`: the top of a directory tree, for the allocator.
-pub const FLAG_TOPDIR: u32 = 0x2_0000;
 /// `i_flags`: `i_blocks` counts file-system blocks.
 pub const FLAG_HUGE_FILE: u32 = 0x4_0000;
 /// `i_flags`: mapped by extents.
 pub const FLAG_EXTENTS: u32 = 0x8_0000;
-/// `i_flags`: the value of a large attribute.
-pub const FLAG_EA_INODE: u32 = 0x20_0000;
 /// `i_flags`: the contents are inside the inode.
 pub const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 

@@ -24,8 +24,6 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 pub const STATE_VALID: u16 = 1;
 /// `s_state`: errors were met.
 pub const STATE_ERROR: u16 = 2;
-/// `s_state`: orphans are being recovered.
-pub const STATE_ORPHAN: u16 = 4;
 /// `s_flags`: directory hashes treat characters as signed.
 pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: directory hashes treat characters as unsigned.
@@ -34,8 +32,6 @@ pub const FLAG_UNSIGNED_HASH: u32 = 2;
 pub const OS_LINUX: u32 = 0;
 /// `s_creator_os`: GNU Hurd, whose inodes keep a translator where Linux keeps high bits.
 pub const OS_HURD: u32 = 1;
-/// `s_rev_level` of the original format: fixed inode size, no features.
-pub const REVISION_ORIGINAL: u32 = 0;
 /// `s_rev_level` with inode sizes and features.
 pub const REVISION_DYNAMIC: u32 = 1;
 

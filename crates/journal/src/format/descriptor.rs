@@ -10,8 +10,6 @@ use super::{BlockKind, ChecksumKind, Checksums, Features, HEADER_BYTES, Header, 
 pub const FLAG_ESCAPE: u32 = 1;
 /// No UUID follows this tag.
 pub const FLAG_SAME_UUID: u32 = 2;
-/// The block was deleted by this transaction; nobody writes that.
-pub const FLAG_DELETED: u32 = 4;
 /// The last tag of its descriptor.
 pub const FLAG_LAST_TAG: u32 = 8;
 /// The UUID that follows a tag without [`FLAG_SAME_UUID`].

@@ -2,7 +2,8 @@
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
-    Error, FileSystem, FileType, InodeNumber, LogSite, OpenRequest, Opened, Result, Step, Stop,
+    Error, FileSystem, FileType, InodeNumber, LogDamage, LogSite, OpenRequest, Opened, Result,
+    Step, Stop,
 };
 use backstitch_mechanisms::{Ordering, logs, make_without_log, usual_for};
 use backstitch_ordering::{Mechanism, NoLog, Volume};
@@ -501,7 +502,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             (Some(host), false) => host.check_replayable(&home)?,
             (None, _) => {}
         }
-        let report = log_kind.recover(site, self.request.now)?;
+        let report = log_kind.recover(site, self.request.now, LogDamage::Refuse)?;
         for action in report.unwrap_or_default().actions {
             self.recovery_needed = true;
             self.note(plan, &action);

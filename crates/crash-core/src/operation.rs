@@ -70,6 +70,7 @@ pub enum Operation {
     /// Sets the size.
     Truncate(Path, u64),
     /// Begins to set a smaller size: one step of it is done, as when others come before the rest.
+    /// All of it where there is no log, for what a step leaves there is nothing that can be flushed.
     TruncateStep(Path, u64),
     /// Reserves, punches or zeroes a number of bytes from an offset on.
     Allocate(Path, Allocate, u64, u64),

@@ -277,7 +277,11 @@ impl Machine {
                 self.write(path, end, data, number, watcher)
             }
             Operation::Truncate(path, size) => self.truncate(path, *size, true, watcher),
-            Operation::TruncateStep(path, size) => self.truncate(path, *size, false, watcher),
+            Operation::TruncateStep(path, size) => {
+                // Elsewhere the file has a size for a while that nobody asked for.
+                let is_whole = !self.engine.ordering.has_log();
+                self.truncate(path, *size, is_whole, watcher)
+            }
             Operation::Allocate(path, how, at, len) => {
                 self.allocate(path, *how, *at, *len, watcher)
             }

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::format::DIRECT_POINTERS;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
-use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::rules::{Rule, holds, implied, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 use backstitch_blocks::directory::Found;
@@ -67,6 +67,8 @@ impl<F: Format> UnixFs<F> {
         if of_directory && holds(Rule::ClearingAfterEarlierNames) {
             self.earlier_names_gone(v, found.inode, &mut after);
         }
+        // One scope is there as a whole, whatever the order in it.
+        implied(Rule::CountFollowsClearing, || v.scopes_are_atomic());
         if !holds(Rule::CountFollowsClearing) {
             let links = target.links().saturating_sub(1);
             after.push(self.change_inode(v, found.inode, &[], |e| e.set_links(links)));

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
 use crate::names::{Place, check_name};
-use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::rules::{Rule, holds, implied, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 use crate::state::patches::PatchIds;
@@ -246,6 +246,7 @@ impl<F: Format> UnixFs<F> {
             before_name.push(wait_for(Rule::NewNameAfterCount, counted));
         }
         before_name.extend(wait_for_all(Rule::NewNameAfterNamesAbove, &m.names_above));
+        implied(Rule::OldNameFollowsNew, || v.scopes_are_atomic());
         if !holds(Rule::OldNameFollowsNew) {
             before_name.push(self.clear_name(v, &m.old, &[]));
         }

@@ -39,7 +39,7 @@
 //! That the clean mark comes last is the business of those who drive the layout.
 
 pub(crate) use backstitch_ordering::rules::{note_by, wait_for, wait_for_all};
-pub(crate) use backstitch_rules::holds;
+pub(crate) use backstitch_rules::{holds, implied};
 
 backstitch_rules::registry! {
     "unixfs", 0;

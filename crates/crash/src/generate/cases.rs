@@ -559,7 +559,7 @@ fn cuts() -> Vec<String> {
         "truncate f 100; truncate f 700; fsync f",
         "truncate f 100; append f 500; fsync f",
         "truncate-step f 100; log-close; cut; truncate f 700; fsync f",
-        "truncate-step f 100; log-close; round; round; round; crash 2; truncate f 700; fsync f",
+        "truncate-step f 100; log-close; sync; crash 2; truncate f 700; fsync f",
         "truncate-step f 100; unlink f; log-close; creat g; write g 0 3000; fsync g",
         "open f; unlink f; log-close; work; creat g; write g 0 3000; fsync g",
         "punch f 0 136002000; write f 500 100; fsync f",

@@ -88,11 +88,13 @@ fn closed() -> Vec<String> {
     let mut scripts = Vec::new();
     for steps in steps {
         let closed = steps.replace("; ", "; log-close; ");
-        // The last steps while the first transactions are committed, and those between are not.
+        // The last step while the first transactions are committed, and those between are not.
         let (first, last) = closed.rsplit_once("; log-close; ").unwrap_or(("", &closed));
+        for rounds in ["round; round; ", "round; round; round; round; round; "] {
+            scripts.push(format!("{first}; log-close; {rounds}{last}; fsync /"));
+        }
         scripts.extend([
             format!("{closed}; log-close; sync"),
-            format!("{first}; log-close; round; round; {last}; fsync /"),
             // What the first of them wait for was in the log before.
             format!(
                 "mkdir O; creat O/x; creat o; write o 0 9000; sync;; unlink o; unlink O/x; rmdir O; \
@@ -118,6 +120,9 @@ pub(super) fn crashes() -> Vec<String> {
         "mkdir A; creat A/f; write A/f 0 3000; remount journal=full; write A/f 1000 3000; fsync A/f; creat A/g; remount journal=writeback; write A/g 0 3000; fsync A/g; \
          remount journal=ordered; unlink A/f; creat h; write h 0 3000; fsync h",
         "mkdir A; creat A/f; sync; rename A/f A/g; crash; remount; creat A/h; fsync A/h; crash; remount sync; creat i; crash; fsync A",
+        // What recovery took away of two names is gone with the sync of the directory that had it, and
+        // with that of the one whose name it was.
+        "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d; crash; fsync B/d; creat A/x; fsync A",
         // The end of the last block that a cut leaves until it is zeroed.
         "creat f; write f 0 900; sync; truncate f 100; crash; truncate f 700; fsync f",
         "creat f; write f 0 900; sync; truncate f 100; crash; append f 50; write f 500 100; fsync f",

@@ -250,6 +250,39 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
+    fn who_needs_a_log_names_its_kind_and_nobody_else() {
+        for ordering in Ordering::ALL {
+            let kind = ordering.log_kind();
+            assert_eq!(ordering.has_log(), kind.is_some(), "{ordering}");
+            let listed = |kind: &dyn LogKind| logs().iter().any(|log| log.name() == kind.name());
+            assert!(kind.is_none_or(listed), "{ordering}");
+        }
+        let mut names: Vec<&str> = logs().iter().map(|log| log.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), logs().len());
+    }
+
+    #[test]
+    fn own_rules_are_registered_and_stated_by_the_mechanisms_alone() {
+        let listed = |id: &Id| RULES.iter().copied().flatten().any(|site| site.id == *id);
+        for ordering in Ordering::ALL {
+            let own = ordering.own_rules();
+            assert!(own.iter().all(listed), "{ordering}");
+            // Mechanisms of one kind share them, others do not.
+            for other in Ordering::ALL
+                .iter()
+                .filter(|other| other.own_rules() != own)
+            {
+                let shared = other.own_rules().iter().any(|id| own.contains(id));
+                assert!(!shared, "{ordering} and {other}");
+            }
+        }
+        assert!(!Ordering::SCHEDULER.own_rules().is_empty());
+        assert!(Ordering::SOFT.own_rules().is_empty());
+    }
+
+    #[test]
     fn names_are_those_of_the_command_line_and_lead_back() {
         let names = Ordering::ALL.map(Ordering::name);
         assert_eq!(

@@ -20,6 +20,9 @@ const LARGE_CLOSURE: usize = 16;
 
 /// Where memory fills up, contents of files go alone if they make one part in this of a batch.
 const CONTENTS_PART: u64 = 4;
+/// Metadata goes too where changes to it hold more than one part in this of what may be dirty: only
+/// writing the metadata lets them go.
+const HELD_PART: u64 = 4;
 
 /// What a batch is to bring nearer.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +186,9 @@ impl Store {
     /// Memory gets free with contents of files, in long runs that nobody changes again. So where
     /// there are enough of these, nothing else goes with them: a block of metadata costs a request
     /// of its own, is likely to be changed again, and takes little room. Metadata that has expired
-    /// has half a batch for itself: no stream of contents keeps it from the disk.
+    /// has half a batch for itself: no stream of contents keeps it from the disk. So has all
+    /// metadata where much of the memory is held by changes to it: of many small files each keeps
+    /// the inode in memory, and what a removed file held, until the block of its inode is written.
     fn candidates(&self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Vec<u32> {
         let mut slots = Vec::new();
         let expired = now.checked_sub(self.limits.expire);
@@ -192,8 +197,12 @@ impl Store {
             (_, Some(expired)) => expired,
             (_, None) => return slots,
         };
-        let first_bytes = expired.map_or(0, |expired| {
-            let metadata = self.queue.oldest(Part::Metadata, expired);
+        let first_until = match matches!(goal, Goal::Oldest) && self.is_much_held() {
+            true => Some(Duration::MAX),
+            false => expired,
+        };
+        let first_bytes = first_until.map_or(0, |until| {
+            let metadata = self.queue.oldest(Part::Metadata, until);
             self.take_while_fits(metadata, max_bytes / 2, &mut slots)
         });
         let taken = slots.len();
@@ -209,6 +218,11 @@ impl Store {
             self.take_while_fits(others, room_bytes, &mut slots);
         }
         slots
+    }
+
+    /// Whether changes hold so much memory that metadata has to be written to free it.
+    fn is_much_held(&self) -> bool {
+        self.changes_bytes() > self.limits.most_dirty_bytes() / HELD_PART
     }
 
     /// Takes up the units that need no rollback, and those that will need one however long they

@@ -18,6 +18,12 @@ pub(crate) fn kept_slab_bytes(memory_bytes: u64) -> u64 {
     (8 << 20).min(memory_bytes / 32)
 }
 
+/// Changes to blocks (patches, edges, undo data, what the layout keeps because of them) have one part
+/// in this of memory for themselves, at the cost of clean blocks. Only beyond that do they take the
+/// room of dirty blocks: otherwise a mechanism with dependencies writes back smaller batches than one
+/// without, and more often.
+const CHANGES_PART: u64 = 8;
+
 impl Store {
     /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it
     /// between operations, never inside one: an operation relies on what it looked up.
@@ -177,10 +183,17 @@ impl Store {
         self.graph.counters().live > self.limits.patches / 2
     }
 
-    /// What only writing can make free.
+    /// What only writing can make free: dirty blocks, and what changes hold beyond their own part of
+    /// memory.
     fn retiring_bytes(&self) -> u64 {
         let dirty_bytes = self.dirty.len() as u64 * self.average_block_bytes();
-        dirty_bytes + self.graph.counters().bytes_live() + self.held_bytes
+        let free_bytes = self.limits.memory_bytes / CHANGES_PART;
+        dirty_bytes + self.changes_bytes().saturating_sub(free_bytes)
+    }
+
+    /// What changes to blocks hold beside the blocks.
+    pub(crate) fn changes_bytes(&self) -> u64 {
+        self.graph.counters().bytes_live() + self.held_bytes
     }
 
     fn average_block_bytes(&self) -> u64 {

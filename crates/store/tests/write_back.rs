@@ -269,6 +269,52 @@ fn what_was_read_before_a_change_came_and_went_is_thrown_away() {
 }
 
 #[test]
+fn where_changes_hold_much_memory_metadata_goes_too() {
+    let block = u64::from(BLOCK_BYTES);
+    let limits = Limits {
+        memory_bytes: block * 64,
+        expire: at(1_000),
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    let dirty = |bench: &mut Bench, first: u64| {
+        bench.put(100, 0, 1, &[], at(0));
+        for block in first..first + 8 {
+            bench.put_as(BlockClass::Data, block, 0, 1, &[], at(0));
+        }
+    };
+    dirty(&mut bench, 0);
+    let eight = 8 * block;
+    assert_eq!(bench.batch_of(Goal::Oldest, at(1), eight).last(), Some(&7));
+    dirty(&mut bench, 10);
+    bench.store.note_held(limits.memory_bytes / 8 + 1, 0);
+    assert_eq!(
+        bench.batch_of(Goal::Oldest, at(2), eight).last(),
+        Some(&100)
+    );
+    // What has an age to reach is not written for that.
+    dirty(&mut bench, 20);
+    assert!(bench.batch_of(Goal::Expired, at(3), eight).is_empty());
+}
+
+#[test]
+fn changes_have_an_eighth_of_memory_before_they_count_as_dirty() {
+    let block = u64::from(BLOCK_BYTES);
+    let limits = Limits {
+        memory_bytes: block * 64,
+        expire: at(1_000),
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    bench.store.note_held(block * (8 + 16), 0);
+    assert!(!bench.store.is_filling());
+    bench.store.note_held(block * (8 + 16) + 1, 0);
+    assert!(bench.store.is_filling() && !bench.store.is_crowded());
+    bench.store.note_held(block * (8 + 32) + 1, 0);
+    assert!(bench.store.is_crowded());
+}
+
+#[test]
 fn clean_blocks_leave_and_dirty_ones_stay() {
     let limits = Limits {
         memory_bytes: u64::from(BLOCK_BYTES) * 32,
@@ -318,7 +364,8 @@ fn what_waits_may_have_memory_of_its_own() {
         }
         assert!(bench.store.memory_bytes() <= limits.most_bytes() + block);
     }
-    let step = 2 * block;
+    // Changes have an eighth of memory for themselves before they count.
+    let step = 2 * block + limits.memory_bytes / 8;
     let about = |seen: Option<u64>, of| (block * of..block * of + step).contains(&seen.unwrap());
     assert!(about(filling, 40) && about(nearly, 60) && about(crowded, 80));
     assert!(bench.store.memory_bytes() > limits.memory_bytes);

@@ -67,8 +67,6 @@ impl<F: Format> UnixFs<F> {
         if of_directory && holds(Rule::ClearingAfterEarlierNames) {
             self.earlier_names_gone(v, found.inode, &mut after);
         }
-        // One scope is there as a whole, whatever the order in it.
-        implied(Rule::CountFollowsClearing, || v.scopes_are_atomic());
         if !holds(Rule::CountFollowsClearing) {
             let links = target.links().saturating_sub(1);
             after.push(self.change_inode(v, found.inode, &[], |e| e.set_links(links)));
@@ -179,12 +177,16 @@ impl<F: Format> UnixFs<F> {
         let after = wait_for_all(Rule::CountAfterClearings, &clearings);
         // Too high a count is nothing that a patchgroup would have to wait for: the name is what is
         // seen to go.
-        v.hidden(true, |v| {
+        let counted = v.hidden(true, |v| {
             self.change_inode(v, number, after, |e| {
                 e.set_links(target.links() - 1);
                 e.set_changed(now);
             })
         });
+        // One scope is there as a whole, whatever the order in it.
+        if v.scopes_are_atomic() {
+            implied(Rule::CountFollowsClearing, || counted == cleared);
+        }
     }
 
     /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never

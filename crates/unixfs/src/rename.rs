@@ -246,7 +246,6 @@ impl<F: Format> UnixFs<F> {
             before_name.push(wait_for(Rule::NewNameAfterCount, counted));
         }
         before_name.extend(wait_for_all(Rule::NewNameAfterNamesAbove, &m.names_above));
-        implied(Rule::OldNameFollowsNew, || v.scopes_are_atomic());
         if !holds(Rule::OldNameFollowsNew) {
             before_name.push(self.clear_name(v, &m.old, &[]));
         }
@@ -341,6 +340,10 @@ impl<F: Format> UnixFs<F> {
             before_clearing.push(wait_for(Rule::OldNameAfterDotDot, id));
         }
         let cleared = self.clear_name(v, &m.old, &before_clearing);
+        // One scope is there as a whole, whatever the order in it.
+        if v.scopes_are_atomic() {
+            implied(Rule::OldNameFollowsNew, || cleared == pending.name);
+        }
         if holds(Rule::MoveIsRemoval) {
             self.note_removal(v, m.from, m.from_name, cleared);
         }

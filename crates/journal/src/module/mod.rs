@@ -248,11 +248,14 @@ impl JournalMechanism {
     /// for.
     fn hold(&mut self, store: &mut Store) -> PatchId {
         let Running { hold, after, .. } = &mut self.running;
-        let (last, awaited) = (self.last, &self.awaited);
+        let (last, awaited, mode) = (self.last, &self.awaited, self.mode);
         *hold.get_or_insert_with(|| {
-            // Where no earlier commit record waits for anything but the journal's own blocks, nothing
-            // that comes after this hold can be among it, and the commit records keep their order.
-            backstitch_rules::implied(Rule::HoldAfterEarlierHold, || awaited.is_empty());
+            // Where no earlier commit record waits for anything but the journal's own blocks,
+            // nothing that comes after this hold can be among it, and the commit records keep their
+            // order.
+            if mode != JournalMode::Ordered {
+                backstitch_rules::implied(Rule::HoldAfterEarlierHold, || awaited.is_empty());
+            }
             let last = wait_for_now(store.graph(), Rule::HoldAfterEarlierHold, last);
             let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
             store.graph_mut().create_transaction(&before)

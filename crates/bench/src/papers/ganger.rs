@@ -147,7 +147,7 @@ const FIGURE_4: Figure = Figure {
     reasons: &[
         Reason::smaller(
             Counter::Writes,
-            100.0,
+            10.0,
             "Soft updates wrote back while files were removed: {} writes came between the reads.",
         )
         .under("soft"),

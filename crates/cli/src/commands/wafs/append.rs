@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Records; without any, each line of standard input is one
     #[arg(value_name = "RECORD")]
     records: Vec<OsString>,
-    /// When to wait for stable storage: after `each` record, after every N, at the `end`, or `never`
+    /// When to wait for stable storage: after `each` record, after every N, or at the `end`
     #[arg(long, value_name = "WHEN", default_value = "end")]
     sync: When,
     /// All of standard input is one record
@@ -53,7 +53,6 @@ pub(crate) struct Args {
 enum When {
     After(u64),
     End,
-    Never,
 }
 
 impl std::str::FromStr for When {
@@ -63,10 +62,9 @@ impl std::str::FromStr for When {
         match text {
             "each" => Ok(When::After(1)),
             "end" => Ok(When::End),
-            "never" => Ok(When::Never),
             _ => match text.parse() {
                 Ok(count) if count > 0 => Ok(When::After(count)),
-                _ => Err("it takes 'each', a number, 'end' or 'never'".into()),
+                _ => Err("it takes 'each', a number or 'end'".into()),
             },
         }
     }
@@ -77,23 +75,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut appender = Appender {
         args,
         wafs: &wafs,
+        count: 0,
         waiting: Vec::new(),
     };
     let done = appender.all();
-    let failed = |why| Error::at_path(WHAT, &args.file, why);
-    if matches!(args.sync, When::Never) {
-        // As it is in memory: somebody else's crash is what he asked for.
-        return done.and(wafs.unmount().map_err(failed));
-    }
     // What was appended before a failure is kept, and said.
     let synced = appender.sync();
+    let failed = |why| Error::at_path(WHAT, &args.file, why);
     done.and(synced).and(wafs.unmount().map_err(failed))
 }
 
 struct Appender<'a> {
     args: &'a Args,
     wafs: &'a Wafs,
-    /// Records that are appended and not known to be on stable storage.
+    /// Records since the last sync.
+    count: u64,
+    /// Their LSNs, where they are to be printed.
     waiting: Vec<Lsn>,
 }
 
@@ -132,14 +129,12 @@ impl Appender<'_> {
                 false => error,
             }
         })?;
-        self.waiting.push(lsn);
+        self.count += 1;
+        if !self.args.quiet {
+            self.waiting.push(lsn);
+        }
         match self.args.sync {
-            When::After(count) if self.waiting.len() as u64 >= count => self.sync(),
-            // Nobody is to be told of them: they need not be remembered.
-            When::Never => {
-                self.waiting.clear();
-                Ok(())
-            }
+            When::After(count) if self.count >= count => self.sync(),
             _ => Ok(()),
         }
     }
@@ -171,10 +166,8 @@ impl Appender<'_> {
     fn sync(&mut self) -> Result<()> {
         let synced = self.wafs.sync_all();
         synced.map_err(|why| Error::at_path(WHAT, &self.args.file, why))?;
+        self.count = 0;
         let waiting = std::mem::take(&mut self.waiting);
-        if self.args.quiet {
-            return Ok(());
-        }
         let lines: String = waiting.iter().map(|lsn| format!("{lsn}\n")).collect();
         show::print_bytes(WHAT, lines.as_bytes())
     }

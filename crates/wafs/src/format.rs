@@ -135,7 +135,7 @@ impl Superblock {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RecordHeader {
-    /// CRC-32C of the log's [seed](seed) and of the header behind this field.
+    /// CRC-32C of the log's [seed] and of the header behind this field.
     pub checksum: U32,
     /// CRC-32C of the payload.
     pub payload_checksum: U32,
@@ -156,7 +156,7 @@ impl RecordHeader {
     /// The length of a header.
     pub const BYTES: u64 = 40;
 
-    /// The checksum that it should have in a log with this [`seed`].
+    /// The checksum that it should have in a log with this [seed].
     pub fn right_checksum(&self, seed: u32) -> u32 {
         let seed = if holds(Rule::RecordsAreOfThisLog) {
             seed

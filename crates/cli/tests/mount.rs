@@ -68,13 +68,14 @@ impl Drop for Mount {
 
 /// Waits until `done`, and fails the test if it does not come.
 #[track_caller]
-fn wait_until(mut done: impl FnMut() -> bool) {
+fn wait_until(done: impl FnMut() -> bool) {
+    wait_within(Duration::from_secs(20), done);
+}
+
+fn wait_within(limit: Duration, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(
-            started.elapsed() < Duration::from_secs(20),
-            "it did not come"
-        );
+        assert!(started.elapsed() < limit, "it did not come");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -372,7 +373,10 @@ fn memory_that_a_burst_of_changes_took_goes_back_to_the_host() {
     for number in 0..FILES {
         std::fs::remove_file(mount.path(&number.to_string())).unwrap();
     }
-    wait_until(|| resident_bytes() < most / 2);
+    // Where the disk was slow some files were on it before they went: what those hold goes once
+    // their inodes have expired (after 30 s) and are written.
+    let limit = Duration::from_secs(75);
+    wait_within(limit, || resident_bytes() < most / 2);
     mount.down();
 }
 

@@ -373,8 +373,7 @@ fn memory_that_a_burst_of_changes_took_goes_back_to_the_host() {
     for number in 0..FILES {
         std::fs::remove_file(mount.path(&number.to_string())).unwrap();
     }
-    // Where the disk was slow some files were on it before they went: what those hold goes once
-    // their inodes have expired (after 30 s) and are written.
+    // Beside other tests the writer has its turn late.
     let limit = Duration::from_secs(75);
     wait_within(limit, || resident_bytes() < most / 2);
     mount.down();

@@ -37,6 +37,9 @@ fn turn(engine: &Weak<Engine>) -> bool {
         return !core.stopping;
     }
     engine.write_gathered_long_ago(&mut core);
+    // At each turn: while there is always more to write nothing is given back, and the peak would be
+    // missed.
+    core.memory_high_bytes = core.memory_high_bytes.max(core.store.memory_bytes());
     if let Some(nap) = engine.do_chores(&mut core) {
         let gave_back = engine.give_back_memory(&mut core);
         // Nor is there anything to wait for where somebody may have called while the lock was not
@@ -52,8 +55,7 @@ impl Engine {
     /// Gives memory back that a burst of changes has left; whether there was enough of it.
     fn give_back_memory(&self, core: &mut MutexGuard<'_, Core>) -> bool {
         let bytes = core.store.memory_bytes();
-        core.memory_high_bytes = core.memory_high_bytes.max(bytes);
-        if core.memory_high_bytes - bytes < WORTH_GIVING_BACK_BYTES {
+        if core.memory_high_bytes.saturating_sub(bytes) < WORTH_GIVING_BACK_BYTES {
             return false;
         }
         core.memory_high_bytes = bytes;

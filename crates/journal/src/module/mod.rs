@@ -46,11 +46,11 @@
 //!
 //! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once
 //! the size hides it) go into T. (After a change of an earlier transaction that is closed, as between
-//! two steps of a long truncation, they wait for that one's hold.) And what is written into a block of which a copy is in the log
-//! must go into the log too: a replay would bring the older copy home over it. And so must what is
-//! written under a patchgroup (§5.1), or a later transaction could be there before it; but for
-//! contents that nothing leads to yet, under `ordered`: those are there before the transaction that
-//! makes them show.
+//! two steps of a long truncation, they wait for that one's hold.) And what is written into a block
+//! of which a copy is in the log must go into the log too: a replay would bring the older copy home
+//! over it. And so must what is written under a patchgroup (§5.1), or a later transaction could be
+//! there before it; but for contents that nothing leads to yet, under `ordered`: those are there
+//! before the transaction that makes them show.
 
 mod kind;
 mod log;

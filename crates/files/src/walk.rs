@@ -1,7 +1,7 @@
 //! Walking the trees of an image.
 
 use crate::error::Result;
-use crate::image::{Held, Image, joined};
+use crate::image::{Access, Held, Image, ImagePath, joined, with_files};
 use backstitch_vfs::InodeNumber;
 use std::collections::HashSet;
 use std::vec::IntoIter;
@@ -30,6 +30,29 @@ struct Frame {
     path: Vec<u8>,
     held: Held,
     names: IntoIter<Vec<u8>>,
+}
+
+/// Does `work` for each file that the operands stand for, and where `is_recursive` for everything
+/// below it; a link that an operand names is followed where `follows`.
+pub(crate) fn with_trees(
+    what: &'static str,
+    access: Access,
+    operands: &[ImagePath],
+    (follows, is_recursive): (bool, bool),
+    mut work: impl FnMut(&Image, &[u8], &Held) -> Result<()>,
+) -> Result<()> {
+    let depth_max = if is_recursive { usize::MAX } else { 0 };
+    with_files(what, access, operands, |image, path| {
+        let start = image.resolve(path, follows)?;
+        walk(
+            image,
+            path,
+            start,
+            depth_max,
+            Order::Before,
+            &mut |visited| work(image, visited.path, visited.held),
+        )
+    })
 }
 
 /// Visits everything below a path down to `depth_max`, the path itself included. Names come sorted;

@@ -1,6 +1,7 @@
 //! `backstitch mkfs IMAGE`.
 
-use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
+use super::overwritten::Overwritten;
+use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions};
 use backstitch_files::commands::cp::report_lost;
 use backstitch_files::error::{Error, Result, host};
 use backstitch_files::foreign;
@@ -168,6 +169,12 @@ impl Target {
             }
             false => self.named.open("mkfs", OpenOptions::default())?,
         };
+        let overwritten = Overwritten {
+            what: "mkfs",
+            path: &args.image,
+            made: "file system",
+            is_forced: args.force,
+        };
         let is_file = std::fs::metadata(&self.named.file).is_ok_and(|seen| seen.is_file());
         let other = file.other_writer();
         let there = part
@@ -180,79 +187,20 @@ impl Target {
         }
         if let Some(part) = part {
             let device: Arc<dyn BlockDevice> = Arc::new(part.on(Arc::new(file)).map_err(failed)?);
-            refuse_what_is_there(args, &*device, None)?;
+            overwritten.refuse(&*device, None)?;
             check(size)?;
-            erase_what_is_there(args, &*device)?;
+            overwritten.erase(&*device)?;
             return Ok(device);
         }
-        refuse_what_is_there(args, &file, other)?;
+        overwritten.refuse(&file, other)?;
         check(size)?;
-        refuse_to_cut(args, &file, size)?;
-        erase_what_is_there(args, &file)?;
+        overwritten.refuse_to_cut(&file, size)?;
+        overwritten.erase(&file)?;
         if is_file && size != there {
             file.resize(size).map_err(failed)?;
         }
         Ok(Arc::new(file))
     }
-}
-
-/// Refuses a device that holds something, unless that is to be lost. Somebody who has the file open
-/// for writing counts where there is something in it.
-fn refuse_what_is_there(
-    args: &Args,
-    device: &dyn BlockDevice,
-    other_writer: Option<String>,
-) -> Result<()> {
-    let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
-    if args.force {
-        return Ok(());
-    }
-    let refused = |why: String| {
-        let error = Error::at_path("mkfs", &args.image, why);
-        error.hint("--force makes the file system anyway; what is there is then lost")
-    };
-    let found = signature::find(device).map_err(failed)?;
-    let names: Vec<&str> = found.iter().map(|found| found.signature.name).collect();
-    if !names.is_empty() {
-        let names = names.join(" and ");
-        return Err(refused(format!("it holds {names}; nothing was changed")));
-    }
-    match other_writer {
-        Some(who) if device.next_data(0).map_err(failed)?.is_some() => Err(refused(format!(
-            "{who} has it open for writing; nothing was changed"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses to make a file shorter that holds something behind its new end, unless that is to be
-/// lost.
-fn refuse_to_cut(args: &Args, file: &FileDevice, size: u64) -> Result<()> {
-    if args.force || size >= file.size_bytes() {
-        return Ok(());
-    }
-    let rest = file.next_data(size);
-    match rest.map_err(|error| Error::at_path("mkfs", &args.image, error))? {
-        None => Ok(()),
-        Some(_) => {
-            let why = format!(
-                "it has {}, and holds something behind the first {}; nothing was changed",
-                size::show(file.size_bytes()),
-                size::show(size)
-            );
-            let error = Error::at_path("mkfs", &args.image, why);
-            Err(error.hint("--force cuts it off; what is there is then lost"))
-        }
-    }
-}
-
-/// Erases the signatures of what is to be lost, so that nobody takes what comes for it.
-fn erase_what_is_there(args: &Args, device: &dyn BlockDevice) -> Result<()> {
-    if args.force {
-        let erased = signature::erase(device);
-        erased.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
-    }
-    Ok(())
 }
 
 fn make(args: &Args, (layout, mut wanted): (Layout, Mkfs), target: &Target) -> Result<Info> {

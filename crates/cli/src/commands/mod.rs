@@ -16,6 +16,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 mod mount_point;
 pub(crate) mod order;
+mod overwritten;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod sync;

@@ -1,10 +1,10 @@
 //! `backstitch chmod MODE IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Held, Image, ImagePath, with_files};
+use crate::image::{Access, Held, Image, ImagePath};
 use crate::mode::ModeChange;
 use crate::tree::umask;
-use crate::walk::{Order, walk};
+use crate::walk::with_trees;
 use backstitch_vfs::{FileType, SetAttributes};
 use std::ffi::OsString;
 
@@ -35,19 +35,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let paths = ImagePath::all_required("chmod", &args.paths)?;
     let umask = umask();
-    with_files("chmod", Access::Write, &paths, |image, path| {
-        let start = image.resolve(path, true)?;
-        if !args.recursive {
-            return change(args, image, path, &start, umask);
-        }
-        walk(
-            image,
-            path,
-            start,
-            usize::MAX,
-            Order::Before,
-            &mut |visited| change(args, image, visited.path, visited.held, umask),
-        )
+    let how = (true, args.recursive);
+    with_trees("chmod", Access::Write, &paths, how, |image, path, held| {
+        change(args, image, path, held, umask)
     })
 }
 

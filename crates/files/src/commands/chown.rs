@@ -1,8 +1,8 @@
 //! `backstitch chown OWNER:GROUP IMAGE:/path`.
 
 use crate::error::{Error, Result};
-use crate::image::{Access, Held, Image, ImagePath, with_files};
-use crate::walk::{Order, walk};
+use crate::image::{Access, Held, Image, ImagePath};
+use crate::walk::with_trees;
 use backstitch_vfs::{FileType, SetAttributes};
 use std::ffi::OsString;
 use std::path::Path;
@@ -59,19 +59,9 @@ pub fn run(args: &Args) -> Result<()> {
     )
     .map_err(|why| Error::usage("chown", why))?;
     let paths = ImagePath::all_required("chown", &args.paths)?;
-    with_files("chown", Access::Write, &paths, |image, path| {
-        let start = image.resolve(path, !args.no_dereference)?;
-        if !args.recursive {
-            return change(owner, image, path, &start);
-        }
-        walk(
-            image,
-            path,
-            start,
-            usize::MAX,
-            Order::Before,
-            &mut |visited| change(owner, image, visited.path, visited.held),
-        )
+    let how = (!args.no_dereference, args.recursive);
+    with_trees("chown", Access::Write, &paths, how, |image, path, held| {
+        change(owner, image, path, held)
     })
 }
 

@@ -3,7 +3,7 @@
 use super::stat::xattr_value;
 use crate::error::{Error, Result};
 use crate::image::{Access, Held, Image, ImagePath, with_files};
-use crate::walk::{Order, walk};
+use crate::walk::with_trees;
 use crate::{base64, show};
 use backstitch_vfs::SetXattrMode;
 use clap::{ArgAction, ValueEnum};
@@ -103,20 +103,14 @@ pub struct SetArgs {
 pub fn get(args: &GetArgs) -> Result<()> {
     let paths: Vec<ImagePath> = args.paths.iter().map(|w| ImagePath::or_root(w)).collect();
     let mut documents = Vec::new();
-    with_files("getfattr", Access::Read, &paths, |image, path| {
-        let start = image.resolve(path, !args.no_dereference)?;
-        if !args.recursive {
-            return show(args, image, path, &start, &mut documents);
-        }
-        walk(
-            image,
-            path,
-            start,
-            usize::MAX,
-            Order::Before,
-            &mut |visited| show(args, image, visited.path, visited.held, &mut documents),
-        )
-    })?;
+    let how = (!args.no_dereference, args.recursive);
+    with_trees(
+        "getfattr",
+        Access::Read,
+        &paths,
+        how,
+        |image, path, held| show(args, image, path, held, &mut documents),
+    )?;
     match args.json {
         true => show::print_json("getfattr", &documents),
         false => Ok(()),

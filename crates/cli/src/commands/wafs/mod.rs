@@ -4,7 +4,8 @@ mod append;
 mod read;
 
 use crate::commands::mkfs::random_uuid;
-use backstitch_device::{BlockDevice, FileDevice, MappedDevice, signature};
+use crate::commands::overwritten::Overwritten;
+use backstitch_device::{BlockDevice, FileDevice, MappedDevice};
 use backstitch_files::error::{Error, FAILED, Result};
 use backstitch_files::image::{DeviceOptions, open_device};
 use backstitch_files::{show, size};
@@ -145,24 +146,18 @@ fn mkfs(args: &MkfsArgs) -> Result<()> {
     };
     let made = (|| {
         let mut device = FileDevice::open_or_make(&args.file).map_err(|e| failed(&e))?;
-        let found = signature::find(&device).map_err(|e| failed(&e))?;
-        let names: Vec<_> = found.iter().map(|found| found.signature.name).collect();
-        if !names.is_empty() && !args.force {
-            let why = format!("it holds {}; nothing was changed", names.join(" and "));
-            return Err(
-                failed(&why).hint("--force makes the log anyway; what is there is then lost")
-            );
-        }
-        if args.force {
-            signature::erase(&device).map_err(|e| failed(&e))?;
-        }
+        let overwritten = Overwritten {
+            what: WHAT,
+            path: &args.file,
+            made: "log",
+            is_forced: args.force,
+        };
+        overwritten.refuse(&device, None)?;
         if let Some(size) = size {
-            let is_cut = size < device.size_bytes() && !args.force;
-            let rest = device.next_data(size.min(device.size_bytes()));
-            if is_cut && rest.map_err(|e| failed(&e))?.is_some() {
-                let why = "it is longer, and holds something there; nothing was changed";
-                return Err(failed(&why).hint("--force cuts it off; what is there is then lost"));
-            }
+            overwritten.refuse_to_cut(&device, size)?;
+        }
+        overwritten.erase(&device)?;
+        if let Some(size) = size {
             device.resize(size).map_err(|e| failed(&e))?;
         }
         let now = host_clock()();

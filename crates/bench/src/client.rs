@@ -133,17 +133,15 @@ impl Nodes {
     }
 }
 
-/// Runs each client in a thread. `files` makes each of them its own files.
+/// Runs each client in a thread. `files` makes each of them its own files, in its thread.
 pub(crate) fn on_threads(
     clients: &Clients,
-    files: impl Fn() -> Result<Box<dyn Files + Send>>,
+    files: impl Fn() -> Result<Box<dyn Files>> + Sync,
 ) -> Result<()> {
-    let each = (clients.scripts.iter()).map(|script| Ok((script, files()?)));
-    let each: Vec<_> = each.collect::<Result<_>>()?;
-    let contents = &clients.contents;
+    let (files, contents) = (&files, &clients.contents);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (each.into_iter())
-            .map(|(script, files)| scope.spawn(move || run(files, script, contents)))
+        let threads: Vec<_> = (clients.scripts.iter())
+            .map(|script| scope.spawn(move || run(files()?, script, contents)))
             .collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
             let panicked = |_| Err(Error::Scale("a client panicked".to_owned()));
@@ -154,7 +152,7 @@ pub(crate) fn on_threads(
     })
 }
 
-fn run(mut files: Box<dyn Files + Send>, script: &[Call], contents: &Contents) -> Result<()> {
+fn run(mut files: Box<dyn Files>, script: &[Call], contents: &Contents) -> Result<()> {
     let mut nodes = Nodes::at(files.root());
     let mut buffer = Vec::new();
     for call in script {

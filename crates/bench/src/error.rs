@@ -68,6 +68,11 @@ pub enum Error {
     /// There is no such drive.
     #[error(transparent)]
     Drive(#[from] backstitch_drives::SpecError),
+    /// A workload needs patchgroups.
+    #[error(
+        "patchgroups: only with the engine in this process (in memory, on an image or a simulated disk)"
+    )]
+    NoPatchgroups,
     /// A scale that makes no sense.
     #[error("{0}")]
     Scale(String),

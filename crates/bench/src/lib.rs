@@ -28,7 +28,6 @@ mod disk;
 mod error;
 mod figures;
 pub mod files;
-mod imap;
 mod machine;
 mod measure;
 pub mod paper;
@@ -48,7 +47,6 @@ pub use client::{Call, Clients};
 pub use disk::{Disk, DiskOptions, REFERENCE_HOST};
 pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};
-pub use imap::{ImapSpec, ImapVariant, measure_imap};
 pub use measure::{IMAGE_UUID, JOURNAL_UUID, Spec, Target, measure};
 pub use papers::{
     Measured, PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page,
@@ -56,9 +54,9 @@ pub use papers::{
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;
-pub use series::{Series, client_specs, micro_specs, optimisation_specs, run_series};
+pub use series::{Series, client_specs, imap_specs, micro_specs, optimisation_specs, run_series};
 pub use table::{
     imap_table, micro_table, optimisation_tables, recovery_table, run_line, run_table,
 };
 pub use trace_plot::plot_traces;
-pub use workload::{Scale, Workload};
+pub use workload::{ImapVariant, Scale, Workload};

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
+use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions, SlowFlushDevice};
 use backstitch_drives::SimulatedDevice;
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
@@ -23,6 +24,9 @@ pub enum Target {
     Memory {
         /// The file system's size.
         size_bytes: u64,
+        /// What the device charges for each flush: it sleeps as long, so that the figures do not
+        /// hang on the host's disk.
+        flush: Duration,
     },
     /// The engine in this process over an image file or a block device, which is overwritten.
     Image {
@@ -40,7 +44,10 @@ pub enum Target {
 impl Target {
     fn describe(&self) -> String {
         match self {
-            Target::Memory { .. } => "memory".to_owned(),
+            Target::Memory { flush, .. } if flush.is_zero() => "memory".to_owned(),
+            Target::Memory { flush, .. } => {
+                format!("memory, {} ms a flush", flush.as_secs_f64() * 1e3)
+            }
             Target::Image { path, .. } => format!("image {}", path.display()),
             Target::Disk(disk) => format!("disk {}", disk.drive.name),
             Target::Directory(path) => format!("dir {}", path.display()),
@@ -92,10 +99,15 @@ pub struct Spec {
 pub fn measure(spec: &Spec) -> Result<Run> {
     let plan = Plan::draw(spec.workload, &spec.scale, spec.seed)?;
     match &spec.target {
-        Target::Memory { size_bytes } => {
+        Target::Memory { size_bytes, flush } => {
             let device = MemoryDevice::new(*size_bytes as usize);
             let journal = make_with_journal(spec, &device, true)?;
-            on_device(spec, &plan, Arc::new(device), journal)
+            let device: Arc<dyn BlockDevice> = Arc::new(device);
+            let device: Arc<dyn BlockDevice> = match flush.is_zero() {
+                true => device,
+                false => Arc::new(SlowFlushDevice::new(device, *flush)),
+            };
+            on_device(spec, &plan, device, journal)
         }
         Target::Image { path, size_bytes } => {
             let (device, is_zero) = emptied(path, *size_bytes)?;
@@ -231,6 +243,8 @@ fn on_device(
         blocks_written_before_sync: before_sync - before.blocks_written,
         ..EngineFigures::between(&before, &engine.stats())
     };
+    plan.verify(&mut files, root)?;
+    drop(files);
     engine.unmount()?;
     if spec.check {
         check(spec.workload.name(), spec.layout, spec.ordering, &*device)?;
@@ -275,6 +289,7 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
         blocks_written_before_sync: before_sync - before.blocks_written,
         ..EngineFigures::between(&before, &machine.stats())
     };
+    plan.verify(&mut files, root)?;
     files.unmount()?;
     if spec.check {
         check(spec.workload.name(), spec.layout, spec.ordering, &*device)?;
@@ -300,7 +315,9 @@ fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
     };
     let done = prepared.and_then(|()| {
         before = stats();
-        timed(spec, plan, &mut files, at, || before_sync = stats())
+        let run = timed(spec, plan, &mut files, at, || before_sync = stats())?;
+        plan.verify(&mut files, at)?;
+        Ok(run)
     });
     let after = stats();
     // What is left of it, whether it failed or not; why the removal fails is less interesting than
@@ -345,6 +362,7 @@ fn timed(
         variant: match spec.workload {
             workload if workload.is_micro() => Some(file_bytes(&spec.scale).to_string()),
             Workload::Fsync => Some(format!("{} writers", spec.scale.writers.unwrap_or(1))),
+            Workload::Imap(variant) => Some(variant.name().to_owned()),
             Workload::Sdet => Some(format!("{} scripts", spec.scale.writers.unwrap_or(SCRIPTS))),
             _ => None,
         },

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::workload::file_bytes;
+use crate::workload::{ImapVariant, file_bytes};
 use crate::{Scale, Spec, Workload};
 
 /// A figure of a paper.
@@ -106,6 +106,9 @@ pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
     if !spec.scale.is_full() {
         return None;
     }
+    if let Workload::Imap(variant) = spec.workload {
+        return imap_figure(spec.ordering.name(), variant);
+    }
     if spec.workload == Workload::Zero {
         let value = match spec.ordering.name() {
             "sync" => 80.4,
@@ -128,6 +131,24 @@ pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
         source: "Frost et al. 2007, figure 9",
         value: row.patches as f64,
         unit: "patches_created",
+    })
+}
+
+/// Figure 11 of Frost et al. 2007.
+fn imap_figure(ordering: &str, variant: ImapVariant) -> Option<PaperFigure> {
+    let value = match (ordering, variant) {
+        ("soft", ImapVariant::Fsync) => 8083.0,
+        ("soft", ImapVariant::Patchgroups) => 3015.0,
+        ("journal=full", ImapVariant::Fsync) => 7114.0,
+        ("journal=full", ImapVariant::Patchgroups) => 32.0,
+        // Linux's ext3; the prototype is said to be similar.
+        ("journal=full", ImapVariant::FsyncDurable) => 26.0,
+        _ => return None,
+    };
+    Some(PaperFigure {
+        source: "Frost et al. 2007, figure 11",
+        value,
+        unit: "write_requests",
     })
 }
 

@@ -2,7 +2,7 @@
 
 use backstitch_vfs::Optimisations;
 
-use crate::workload::SIZES;
+use crate::workload::{ImapVariant, SIZES};
 use crate::{Result, Run, Scale, Spec, Workload, measure};
 
 /// The runs of one specification.
@@ -102,6 +102,17 @@ pub fn client_specs(base: &Spec) -> Vec<Spec> {
         ..base.clone()
     };
     writers.into_iter().map(with).collect()
+}
+
+/// The runs of `imap`: in each of its ways in which no crash loses a message.
+pub fn imap_specs(base: &Spec) -> Vec<Spec> {
+    let safe = ImapVariant::ALL.into_iter();
+    let safe = safe.filter(|variant| variant.is_safe(base.ordering));
+    let spec = |variant| Spec {
+        workload: Workload::Imap(variant),
+        ..base.clone()
+    };
+    safe.map(spec).collect()
 }
 
 /// The runs of figures 3 and 6 of Ganger et al. 2000: files of each of the paper's sizes that lies

@@ -1,7 +1,8 @@
 //! Workloads on simulated disks: the same on every machine, each ordering clean and as it is known.
 
 use backstitch_bench::{
-    Disk, DiskOptions, Run, Scale, Series, Spec, Target, Workload, document, measure,
+    Disk, DiskOptions, ImapVariant, Run, Scale, Series, Spec, Target, Workload, document,
+    imap_specs, measure,
 };
 use backstitch_formats::usual;
 use backstitch_vfs::{Optimisations, Ordering};
@@ -206,5 +207,24 @@ fn figures() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn patchgroups_spare_a_mail_server_its_waits_for_the_disk() {
+    let messages = Scale {
+        files: Some(100),
+        ..Scale::default()
+    };
+    for ordering in [Ordering::SOFT, Ordering::JOURNAL_FULL] {
+        let base = Workload::Imap(ImapVariant::Fsync);
+        let specs = imap_specs(&spec(base, messages, ordering, "viking"));
+        let runs = specs.iter().map(|spec| measure(spec).unwrap());
+        let seconds: Vec<f64> = runs.map(|run| run.elapsed_seconds).collect();
+        // Each fsync waits for a turn of the disk at least.
+        assert!(seconds[0] > 100.0 * 0.004, "{ordering}: {seconds:?}");
+        assert!(seconds[1] < seconds[0] / 10.0, "{ordering}: {seconds:?}");
+        let twice = measure(&specs[1]).unwrap().elapsed_seconds;
+        assert_eq!(twice, seconds[1], "{ordering}");
     }
 }

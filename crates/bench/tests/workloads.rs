@@ -3,10 +3,12 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::time::Duration;
 
 use backstitch_bench::{
-    EngineFigures, Run, Scale, Series, Spec, Target, Workload, document, measure,
-    optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, run_series, run_table,
+    EngineFigures, ImapVariant, Run, Scale, Series, Spec, Target, Workload, document, imap_specs,
+    measure, optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, run_series,
+    run_table,
 };
 use backstitch_formats::usual;
 use backstitch_vfs::{Optimisations, Ordering};
@@ -56,6 +58,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         ordering,
         optimisations: Optimisations::BOTH,
         target: Target::Memory {
+            flush: Duration::ZERO,
             size_bytes: 64 << 20,
         },
         journal_device: None,
@@ -101,6 +104,7 @@ fn assert_alike(one: &Run, two: &Run) {
         "ssh",
         "netnews",
         "connectathon",
+        "imap",
     ];
     if !hangs_on_time.iter().any(|word| name.starts_with(word)) {
         let counts = |e: EngineFigures| {
@@ -339,4 +343,31 @@ fn system_calls_do_the_same_work() {
         assert!(host.engine.is_none());
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn every_way_moves_all_messages_and_patchgroups_wait_least() {
+    for ordering in [
+        Ordering::SOFT,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
+    ] {
+        let base = Spec {
+            scale: Scale {
+                files: Some(40),
+                ..Scale::default()
+            },
+            ..spec(Workload::Imap(ImapVariant::Fsync), ordering)
+        };
+        let specs = imap_specs(&base);
+        let is_log = ordering != Ordering::SOFT;
+        assert_eq!(specs.len(), if is_log { 3 } else { 2 }, "{ordering}");
+        let flushes = specs
+            .iter()
+            .map(|spec| figures(&measure(spec).unwrap()).flushes);
+        let flushes: Vec<u64> = flushes.collect();
+        assert!(flushes[0] >= 40, "{ordering}: {flushes:?}");
+        assert!(flushes[1] * 4 < flushes[0], "{ordering}: {flushes:?}");
+    }
 }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use backstitch_vfs::GroupId;
+
 use crate::client::{Clients, on_threads};
 use crate::files::{Entry, Files, Found, Node, host_now, spin};
 use crate::{Error, Result};
@@ -169,6 +171,11 @@ impl Files for HostFiles {
         Ok(())
     }
 
+    fn truncate(&mut self, node: Node, size_bytes: u64) -> Result<()> {
+        let open = self.get(node)?;
+        open.file.set_len(size_bytes).map_err(Error::at(&open.path))
+    }
+
     fn set_permissions(&mut self, node: Node, permissions: u16) -> Result<()> {
         let open = self.get(node)?;
         open.file
@@ -229,6 +236,22 @@ impl Files for HostFiles {
             path: root.path.clone(),
             error: error.into(),
         })
+    }
+
+    fn begin_group(&mut self, _before: Option<GroupId>) -> Result<GroupId> {
+        Err(Error::NoPatchgroups)
+    }
+
+    fn end_group(&mut self, _group: GroupId) -> Result<()> {
+        Err(Error::NoPatchgroups)
+    }
+
+    fn sync_group(&mut self, _group: GroupId) -> Result<()> {
+        Err(Error::NoPatchgroups)
+    }
+
+    fn close_group(&mut self, _group: GroupId) -> Result<()> {
+        Err(Error::NoPatchgroups)
     }
 
     fn run_clients(&mut self, root: Node, clients: &Arc<Clients>) -> Result<()> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_vfs::{
-    AccessTimes, Engine, FileType, InodeNumber, LayoutError, NewInode, RenameMode, SetAttributes,
-    Timestamp,
+    AccessTimes, Engine, FileType, GroupId, InodeNumber, LayoutError, NewInode, RenameMode,
+    SetAttributes, Timestamp, Under,
 };
 
 use crate::Result;
@@ -17,13 +17,19 @@ use crate::files::{Entry, Files, Found, Node, host_now, spin};
 pub struct EngineFiles {
     engine: Arc<Engine>,
     root: Node,
+    /// While a patchgroup is engaged.
+    under: Option<Under>,
 }
 
 impl EngineFiles {
     /// The files of `engine`, from its root on.
     pub fn new(engine: Arc<Engine>) -> EngineFiles {
         let root = Node(engine.root().0.into());
-        EngineFiles { engine, root }
+        EngineFiles {
+            engine,
+            root,
+            under: None,
+        }
     }
 
     /// The inode of a node of such files.
@@ -154,6 +160,17 @@ impl Files for EngineFiles {
         Ok(())
     }
 
+    fn truncate(&mut self, node: Node, size_bytes: u64) -> Result<()> {
+        let size_bytes = Some(size_bytes);
+        self.set(
+            node,
+            SetAttributes {
+                size_bytes,
+                ..SetAttributes::default()
+            },
+        )
+    }
+
     fn set_permissions(&mut self, node: Node, permissions: u16) -> Result<()> {
         let permissions = Some(permissions);
         self.set(
@@ -226,11 +243,37 @@ impl Files for EngineFiles {
         Ok(self.engine.sync()?)
     }
 
+    fn begin_group(&mut self, before: Option<GroupId>) -> Result<GroupId> {
+        let group = self.engine.group_create()?;
+        if let Some(before) = before {
+            self.engine.group_depend(group, before)?;
+            self.engine.group_close(before);
+        }
+        self.engine.group_engage(group)?;
+        self.under = Some(self.engine.enter(&[group]));
+        Ok(group)
+    }
+
+    fn end_group(&mut self, group: GroupId) -> Result<()> {
+        self.under = None;
+        Ok(self.engine.group_disengage(group)?)
+    }
+
+    fn sync_group(&mut self, group: GroupId) -> Result<()> {
+        Ok(self.engine.group_sync(group)?)
+    }
+
+    fn close_group(&mut self, group: GroupId) -> Result<()> {
+        self.engine.group_close(group);
+        Ok(())
+    }
+
     fn run_clients(&mut self, root: Node, clients: &Arc<Clients>) -> Result<()> {
+        let engine = &self.engine;
         on_threads(clients, || {
             Ok(Box::new(EngineFiles {
-                engine: self.engine.clone(),
                 root,
+                ..EngineFiles::new(engine.clone())
             }))
         })
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use backstitch_layout::{Attributes, FileType};
+use backstitch_vfs::GroupId;
 
 use crate::Result;
 use crate::client::Clients;
@@ -109,6 +110,9 @@ pub trait Files {
         into: &mut Vec<u8>,
     ) -> Result<()>;
 
+    /// Sets a file's length.
+    fn truncate(&mut self, node: Node, size_bytes: u64) -> Result<()>;
+
     /// Sets the permission bits.
     fn set_permissions(&mut self, node: Node, permissions: u16) -> Result<()>;
 
@@ -132,6 +136,22 @@ pub trait Files {
 
     /// Puts everything onto stable storage.
     fn sync(&mut self) -> Result<()>;
+
+    /// Begins a patchgroup that comes after `before`, which is closed. What this thread asks for
+    /// next is done under it, until [`end_group`](Self::end_group).
+    ///
+    /// # Errors
+    /// Also where there are no patchgroups.
+    fn begin_group(&mut self, before: Option<GroupId>) -> Result<GroupId>;
+
+    /// Nothing more is done under the patchgroup that was begun.
+    fn end_group(&mut self, group: GroupId) -> Result<()>;
+
+    /// Puts what was done under a patchgroup onto stable storage, and what it comes after.
+    fn sync_group(&mut self, group: GroupId) -> Result<()>;
+
+    /// Forgets a patchgroup.
+    fn close_group(&mut self, group: GroupId) -> Result<()>;
 
     /// Runs clients beside each other, each in the directory `root`, until all have come to their
     /// ends.

@@ -146,8 +146,12 @@ impl Machine {
                 self.before_step().await?;
             }
             let at = self.time().stamp();
-            let step =
-                (self.core.borrow_mut().session).step(operation, at, &[], &mut wait_for, &mut body);
+            let step = {
+                let core = &mut *self.core.borrow_mut();
+                let engaged = core.engaged.as_slice();
+                core.session
+                    .step(operation, at, engaged, &mut wait_for, &mut body)
+            };
             match step {
                 Ok(value) => {
                     self.after_step(&mut wait_for).await?;

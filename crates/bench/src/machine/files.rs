@@ -9,7 +9,7 @@ use backstitch_drives::SimulatedDevice;
 use backstitch_layout::{
     FileType, InodeNumber, LayoutKind, NewInode, Rename, RenameMode, SetAttributes, Timestamp,
 };
-use backstitch_vfs::MountOptions;
+use backstitch_vfs::{GroupId, MountOptions};
 
 use super::Machine;
 use super::schedule::{Event, Tasks};
@@ -184,6 +184,14 @@ impl Files for MachineFiles {
         self.run(machine.read(inode(node), offset_bytes, len_bytes, into))
     }
 
+    fn truncate(&mut self, node: Node, size_bytes: u64) -> Result<()> {
+        let set = SetAttributes {
+            size_bytes: Some(size_bytes),
+            ..SetAttributes::default()
+        };
+        self.set(node, &set)
+    }
+
     fn set_permissions(&mut self, node: Node, permissions: u16) -> Result<()> {
         let set = SetAttributes {
             permissions: Some(permissions),
@@ -233,6 +241,26 @@ impl Files for MachineFiles {
     fn sync(&mut self) -> Result<()> {
         let machine = self.machine.clone();
         self.run(machine.sync())
+    }
+
+    fn begin_group(&mut self, before: Option<GroupId>) -> Result<GroupId> {
+        let machine = self.machine.clone();
+        self.run(machine.begin_group(before))
+    }
+
+    fn end_group(&mut self, group: GroupId) -> Result<()> {
+        let machine = self.machine.clone();
+        self.run(machine.end_group(group))
+    }
+
+    fn sync_group(&mut self, group: GroupId) -> Result<()> {
+        let machine = self.machine.clone();
+        self.run(machine.sync_group(group))
+    }
+
+    fn close_group(&mut self, group: GroupId) -> Result<()> {
+        self.machine.close_group(group);
+        Ok(())
     }
 
     fn run_clients(&mut self, root: Node, clients: &Arc<Clients>) -> Result<()> {

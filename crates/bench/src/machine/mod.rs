@@ -15,6 +15,7 @@
 //! | `drive` | the session's tasks, and operations, step by step |
 //! | `writer` | write-back, and who has to wait while memory is full |
 //! | `operations` | names and inodes |
+//! | `groups` | patchgroups |
 //! | `contents` | reading and writing files, and the host's cache of what was read |
 //! | `files` | all that as [`Files`](crate::files::Files), and clients that run beside each other |
 //!
@@ -30,6 +31,7 @@ mod contents;
 mod cpu;
 mod drive;
 mod files;
+mod groups;
 mod operations;
 mod requests;
 mod schedule;
@@ -45,7 +47,7 @@ use backstitch_drives::{SimulatedDevice, VirtualClock};
 use backstitch_layout::{InodeNumber, LayoutKind, OpenRequest, Timestamp};
 use backstitch_session::{Access, Clock, Found, Session, Task, log};
 use backstitch_store::{Store, drive as store_drive};
-use backstitch_vfs::{MemoryStats, MountOptions, Stats};
+use backstitch_vfs::{GroupId, MemoryStats, MountOptions, Stats};
 
 use crate::disk::Disk;
 use crate::{Error, Result};
@@ -65,6 +67,8 @@ struct Core {
     queue: Queue,
     gathered: Gathered,
     cached: HostCache,
+    /// The patchgroup that operations are done under.
+    engaged: Option<GroupId>,
     operations: u64,
     bytes_read: u64,
     throttled: u64,
@@ -158,6 +162,7 @@ impl Machine {
                 queue: Queue::default(),
                 gathered: Gathered::default(),
                 cached: HostCache::new(disk.page_bytes.unwrap_or(limits.memory_bytes)),
+                engaged: None,
                 operations: 0,
                 bytes_read: 0,
                 throttled: 0,

@@ -3,6 +3,7 @@
 mod andrew;
 mod connectathon;
 mod fsync;
+mod imap;
 mod micro;
 mod netnews;
 mod postmark;
@@ -23,6 +24,7 @@ use crate::files::{Files, Node};
 use crate::tree::PlannedDirectory;
 use crate::{Error, Phase, Result};
 
+pub use imap::ImapVariant;
 pub(crate) use micro::{SIZES, file_bytes};
 pub(crate) use sdet::SCRIPTS;
 
@@ -62,11 +64,13 @@ pub enum Workload {
     Connectathon,
     /// Create small files and fsync each, with some writers at a time.
     Fsync,
+    /// Move messages from one mailbox to another as a mail server does it, in one of three ways.
+    Imap(ImapVariant),
 }
 
 impl Workload {
-    /// All that there are.
-    pub const ALL: [Workload; 16] = [
+    /// All that there are, `imap` in the first of its ways.
+    pub const ALL: [Workload; 17] = [
         Workload::Untar,
         Workload::Delete,
         Workload::Postmark,
@@ -83,6 +87,7 @@ impl Workload {
         Workload::Netnews,
         Workload::Connectathon,
         Workload::Fsync,
+        Workload::Imap(ImapVariant::Fsync),
     ];
 
     /// Its name on the command line and in JSON.
@@ -104,6 +109,7 @@ impl Workload {
             Workload::Netnews => "netnews",
             Workload::Connectathon => "connectathon",
             Workload::Fsync => "fsync",
+            Workload::Imap(_) => "imap",
         }
     }
 
@@ -140,14 +146,14 @@ impl FromStr for Workload {
 pub struct Scale {
     /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 1,000
     /// (`postmark-small`), 150,000 (`postmark-large`), 200 (`andrew`), 250 (`ssh`), 50,000 (`zero`),
-    /// 2,000 (`fsync`), 32,500 (`netnews`); as many as hold the megabytes (`micro-…`).
+    /// 2,000 (`fsync`), 32,500 (`netnews`), 1,000 messages (`imap`); as many as hold the megabytes (`micro-…`).
     pub files: Option<u64>,
     /// What the files hold together, in MiB: 265, 2 (`andrew`), 4.5 (`ssh`), 32 (`micro-…`).
     pub megabytes: Option<f64>,
     /// PostMark's transactions: 500, 30,000 (`postmark-small`), 20,000 (`postmark-large`).
     pub transactions: Option<u64>,
     /// PostMark's smallest file: 500, 512 in its other scales. The size of each file of `micro-…`:
-    /// 2 KiB.
+    /// 2 KiB, and of each message of `imap`.
     pub min_bytes: Option<u64>,
     /// PostMark's largest file: 4 MiB, 16 KiB in its other scales.
     pub max_bytes: Option<u64>,
@@ -192,6 +198,7 @@ enum PlanKind {
     Netnews(netnews::Plan),
     Connectathon(connectathon::Plan),
     Fsync(fsync::Plan),
+    Imap(imap::Plan),
 }
 
 impl Plan {
@@ -222,6 +229,7 @@ impl Plan {
                 Workload::Netnews => PlanKind::Netnews(netnews::Plan::draw(scale, seed)?),
                 Workload::Connectathon => PlanKind::Connectathon(connectathon::Plan::of(scale)),
                 Workload::Fsync => PlanKind::Fsync(fsync::Plan::of(scale, contents)),
+                Workload::Imap(variant) => PlanKind::Imap(imap::Plan::of(scale, variant)),
             },
         })
     }
@@ -233,6 +241,7 @@ impl Plan {
             PlanKind::Delete(tree) => tar::unpack(&mut session, tree)?,
             PlanKind::Micro(plan) => plan.create(&mut session)?,
             PlanKind::Netnews(plan) => plan.prepare(&mut session)?,
+            PlanKind::Imap(plan) => plan.prepare(&mut session)?,
             _ => {}
         }
         session.files.sync()
@@ -242,7 +251,7 @@ impl Plan {
     /// mounted anew.
     pub(crate) fn needs_preparation(&self) -> bool {
         match &self.kind {
-            PlanKind::Delete(_) | PlanKind::Netnews(_) => true,
+            PlanKind::Delete(_) | PlanKind::Netnews(_) | PlanKind::Imap(_) => true,
             PlanKind::Micro(plan) => plan.action != micro::Action::Create,
             _ => false,
         }
@@ -264,6 +273,15 @@ impl Plan {
             PlanKind::Netnews(plan) => plan.run(session),
             PlanKind::Connectathon(plan) => plan.run(session),
             PlanKind::Fsync(plan) => session.phase("write", |s| fsync::run(s, plan)),
+            PlanKind::Imap(plan) => plan.run(session),
+        }
+    }
+
+    /// Looks at what the work has left, where it would be wrong without anybody noticing.
+    pub(crate) fn verify(&self, files: &mut dyn Files, at: Node) -> Result<()> {
+        match &self.kind {
+            PlanKind::Imap(plan) => plan.verify(&mut self.session(files, at)),
+            _ => Ok(()),
         }
     }
 

@@ -9,16 +9,16 @@ use backstitch_files::named::{Named, Part};
 use backstitch_files::{show, size};
 mod disk;
 mod figures;
-mod imap;
 
 use backstitch_bench::{
     IMAGE_UUID, JOURNAL_UUID, RecoverySpec, Scale, Series, Spec, Target, Workload, client_specs,
-    document, measure_recovery, micro_specs, micro_table, optimisation_specs, optimisation_tables,
-    plot_optimisations, plot_runs, plot_traces, recovery_table, run_line, run_series, run_table,
+    document, imap_specs, imap_table, measure_recovery, micro_specs, micro_table,
+    optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, plot_traces,
+    recovery_table, run_line, run_series, run_table,
 };
 use backstitch_device::BlockDevice;
 use backstitch_formats::{Layout, usual};
-use backstitch_mechanisms::{Unknown, usual_for};
+use backstitch_mechanisms::{Unknown, in_order, usual_for};
 use backstitch_vfs::{Optimisations, Ordering, Stats};
 use clap::ArgGroup;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -51,7 +51,8 @@ Examples:
   backstitch bench optimisations,untar,delete --memory     only these two of its workloads
   backstitch bench optimisations --ordering journal=ordered --memory
   backstitch bench recovery --image /tmp/x.img --runs 5    64 GiB (sparse) with 500,000 files
-  backstitch bench imap --flush 0.005                       soft updates and the three journals, in memory
+  backstitch bench imap --flush 0.005                       soft updates and the journals, in memory
+  backstitch bench imap --disk st3320620as --ordering soft,journal=full
   backstitch bench postmark --disk viking --ordering soft,sync,async
   backstitch bench figures --plot figures/                  figures/figures.html, ours beside the papers'
   backstitch bench figures --papers 003 --scale 0.1 --json
@@ -123,7 +124,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     scale: Option<f64>,
     /// Files of the tree (untar, delete, andrew, ssh), of the pool (postmark, netnews), created (zero,
-    /// micro-…) or there (recovery)
+    /// micro-…) or there (recovery), messages (imap)
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     files: Option<u64>,
     /// What the tree's files hold, in MiB
@@ -132,7 +133,7 @@ pub(crate) struct Args {
     /// PostMark's transactions
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     transactions: Option<u64>,
-    /// PostMark's smallest file; the smallest of micro-…'s sizes to run
+    /// PostMark's smallest file; the smallest of micro-…'s sizes to run; the size of a message (imap)
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     min_bytes: Option<u64>,
     /// PostMark's largest file; the largest of micro-…'s sizes to run
@@ -142,7 +143,7 @@ pub(crate) struct Args {
     /// 1, 5, 10)
     #[arg(long, value_name = "N", conflicts_with = "scale", value_parser = clap::value_parser!(u64).range(1..=1000))]
     writers: Option<u64>,
-    /// How long each flush of the device takes; 0.005 by default (imap)
+    /// How long each flush of the device in memory takes; 0, and 0.005 of imap
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     flush: Option<f64>,
     /// Check the image after each run
@@ -160,13 +161,37 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn orderings(&self) -> &[Ordering] {
+    fn orderings(&self) -> Vec<Ordering> {
         match self.ordering[..] {
-            [] => const { &[usual_for(false)] },
-            _ => &self.ordering,
+            // Under others one of the ways is unsafe, or costs nothing.
+            [] if self.is_imap() => in_order()
+                .filter(|ordering| !ordering.promises().answers_once_stable)
+                .collect(),
+            [] => vec![usual_for(false)],
+            _ => self.ordering.clone(),
         }
     }
+
+    /// Whether it is `imap` alone.
+    fn is_imap(&self) -> bool {
+        self.workloads == [IMAP]
+    }
+
+    /// What a flush costs on a device in memory.
+    fn flush(&self) -> Duration {
+        let seconds = match self.is_imap() {
+            true => IMAP_FLUSH_SECONDS,
+            false => 0.0,
+        };
+        // More than a minute makes no run better.
+        Duration::from_secs_f64(self.flush.unwrap_or(seconds).min(60.0))
+    }
 }
+
+/// The mail server, whose waits are what is measured.
+const IMAP: &str = "imap";
+/// What a flush costs there.
+const IMAP_FLUSH_SECONDS: f64 = 0.005;
 
 /// What stands for the workloads of figure 9.
 const OPTIMISATIONS: &str = "optimisations";
@@ -210,9 +235,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
     }
-    if args.workloads.iter().any(|name| name == imap::IMAP) {
-        return imap::run(args);
-    }
     let is_table = args.workloads.iter().any(|name| name == OPTIMISATIONS);
     let specs = specs(args, is_table)?;
     args.simulated
@@ -249,6 +271,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let text = if is_table {
         optimisation_tables(&all)
+    } else if args.is_imap() {
+        imap_table(&all)
     } else {
         run_table(&all) + "\n" + &micro_table(&all)
     };
@@ -401,13 +425,14 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
             for ordering in args.orderings() {
                 let spec = Spec {
                     workload,
-                    ordering: *ordering,
+                    ordering,
                     optimisations: *optimisations,
                     ..base.clone()
                 };
                 match workload {
                     _ if workload.is_micro() => specs.extend(micro_specs(&spec)),
                     _ if workload.has_clients() => specs.extend(client_specs(&spec)),
+                    Workload::Imap(_) => specs.extend(imap_specs(&spec)),
                     _ => specs.push(spec),
                 }
             }
@@ -458,6 +483,15 @@ fn check_table(args: &Args, base: &Spec) -> Result<()> {
 
 fn target(args: &Args) -> Result<Target> {
     let size_bytes = args.size.unwrap_or(4 << 30);
+    let refuse = |why: &str| Err(Error::usage("bench", why));
+    if args.dir.is_some() && args.workloads.iter().any(|name| name == IMAP) {
+        return refuse(
+            "imap needs patchgroups, which --dir has none of: --memory, --image or --disk",
+        );
+    }
+    if args.flush.is_some() && (args.image.is_some() || args.dir.is_some() || args.disk.is_some()) {
+        return refuse("--flush is about a device in memory: others take the time that they take");
+    }
     if let Some(name) = &args.disk {
         return args.simulated.target(name, size_bytes);
     }
@@ -467,7 +501,10 @@ fn target(args: &Args) -> Result<Target> {
             size_bytes,
         }),
         (None, Some(dir)) => Ok(Target::Directory(dir.clone())),
-        (None, None) if args.memory => Ok(Target::Memory { size_bytes }),
+        (None, None) if args.memory || args.is_imap() => Ok(Target::Memory {
+            size_bytes,
+            flush: args.flush(),
+        }),
         (None, None) => {
             let why =
                 "nothing to run on: --memory, --image FILE, --disk PRESET or --dir DIR is missing";
@@ -478,8 +515,11 @@ fn target(args: &Args) -> Result<Target> {
 
 /// Where the journals are to be: only journals can be on a device of their own.
 fn journal_device(args: &Args) -> Result<Option<PathBuf>> {
-    let has_none = |ordering: &&Ordering| !ordering.has_log();
-    match (&args.journal_dev, args.orderings().iter().find(has_none)) {
+    let has_none = |ordering: &Ordering| !ordering.has_log();
+    match (
+        &args.journal_dev,
+        args.orderings().into_iter().find(has_none),
+    ) {
         (Some(_), Some(other)) => {
             let why = format!("--journal-dev is for journals: {other} has none");
             Err(Error::usage("bench", why))

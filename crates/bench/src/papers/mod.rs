@@ -7,7 +7,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `ganger`, `feng`, `frost` | the papers; another paper is one more such file, and a line in [`PAPERS`] |
+//! | `ganger`, `seltzer`, `feng`, `frost` | the papers; another paper is one more such file, and a line in [`PAPERS`] |
 //! | `run` | from figures to distinct runs, and their results |
 //! | `counters` | what a run counted in the phases that a figure is about |
 //! | `judge` | differences, what the counters say of them, and a sentence for each figure |
@@ -31,6 +31,7 @@ mod ganger;
 mod judge;
 mod page;
 mod run;
+mod seltzer;
 mod svg;
 
 use crate::Scale;
@@ -41,7 +42,13 @@ pub use page::write_page;
 pub use run::{Measured, PapersSpec, measure_papers, papers_document};
 
 /// The papers that there are, by the numbers that name them.
-pub const PAPERS: &[&Paper] = &[&ganger::PAPER, &feng::PAPER, &frost::PAPER];
+pub const PAPERS: &[&Paper] = &[
+    &ganger::PAPER,
+    &seltzer::JOURNALING,
+    &seltzer::LOGGING,
+    &feng::PAPER,
+    &frost::PAPER,
+];
 
 /// A paper, and the machine that it measured on.
 #[derive(Debug)]
@@ -117,6 +124,10 @@ pub struct Place {
     pub workload: Workload,
     /// The size of each file, of a workload of one size.
     pub file_bytes: Option<u64>,
+    /// What all files hold together, in MiB, where the paper has more than others.
+    pub megabytes: Option<f64>,
+    /// How many files there are, where the paper has more or fewer than others.
+    pub files: Option<u64>,
     /// How many scripts run at a time, of `sdet`.
     pub scripts: Option<u64>,
     /// The phases that count; all of them, with the final sync, where none is named.
@@ -128,6 +139,8 @@ pub struct Place {
 pub enum Measure {
     /// Seconds.
     Seconds,
+    /// The seconds of the base line by those of this one.
+    Speed,
     /// Contents in MB (10⁶ bytes) a second.
     MegabytesPerSecond,
     /// Operations a second.
@@ -252,6 +265,8 @@ impl Place {
             name,
             workload,
             file_bytes: None,
+            megabytes: None,
+            files: None,
             scripts: None,
             phases,
         }
@@ -260,6 +275,10 @@ impl Place {
     fn scale(&self, fraction: f64) -> Scale {
         Scale {
             min_bytes: self.file_bytes,
+            megabytes: self.megabytes.map(|all| all * fraction),
+            files: self
+                .files
+                .map(|all| ((all as f64 * fraction).round() as u64).max(1)),
             writers: self.scripts,
             fraction: (fraction != 1.0).then_some(fraction),
             ..Scale::default()
@@ -272,6 +291,7 @@ impl Measure {
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Seconds => "seconds",
+            Measure::Speed => "times the speed of FFS-async",
             Measure::MegabytesPerSecond => "MB a second",
             Measure::OperationsPerSecond => "files a second",
             Measure::TransactionsPerSecond => "transactions a second",
@@ -287,7 +307,8 @@ impl Measure {
     fn is_rate(self) -> bool {
         matches!(
             self,
-            Measure::MegabytesPerSecond
+            Measure::Speed
+                | Measure::MegabytesPerSecond
                 | Measure::OperationsPerSecond
                 | Measure::TransactionsPerSecond
                 | Measure::ScriptsPerHour
@@ -298,14 +319,14 @@ impl Measure {
         self == Measure::Seconds
     }
 
-    /// The figure of a run at a place.
+    /// The figure of a run at a place; of a speed, the time that it is to be computed from.
     fn of(self, run: &Measurement, place: &Place) -> f64 {
         let part = run.part(place.phases);
         let by_second = |count: f64| count / part.seconds.max(1e-9);
         let engine = run.run.engine.unwrap_or_default();
         let operations = part.operations as f64;
         match self {
-            Measure::Seconds => part.seconds,
+            Measure::Seconds | Measure::Speed => part.seconds,
             Measure::MegabytesPerSecond => {
                 let file_bytes = place.file_bytes.unwrap_or(0) as f64;
                 by_second(operations * file_bytes / 1e6)

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::counters::Measurement;
-use super::{Figure, Line, Paper, Place, judge};
+use super::{Figure, Line, Measure, Paper, Place, judge};
 use crate::{Disk, DiskOptions, Error, Result, Spec, Target, measure};
 
 /// How long a change may stay in memory only, in seconds: the papers' systems write back after 30.
@@ -51,8 +51,14 @@ pub(super) struct MeasuredFigure {
 
 impl MeasuredFigure {
     pub(super) fn ours(&self, line: usize, place: usize) -> f64 {
-        let run = &self.runs[line][place];
-        (self.figure.measure).of(run, &self.figure.places[place])
+        let of = |line: usize| {
+            let run = &self.runs[line][place];
+            (self.figure.measure).of(run, &self.figure.places[place])
+        };
+        match self.figure.measure {
+            Measure::Speed => of(self.figure.base) / of(line).max(1e-9),
+            _ => of(line),
+        }
     }
 
     pub(super) fn printed(&self, line: usize, place: usize) -> Option<f64> {
@@ -84,6 +90,7 @@ impl Job {
                 (job.disk, job.size_bytes, job.holds_everything),
                 (job.line.ordering, job.line.opt),
                 (job.place.workload, job.place.file_bytes, job.place.scripts),
+                (job.place.megabytes, job.place.files),
             )
         };
         run(self) == run(other)

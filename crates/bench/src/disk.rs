@@ -23,6 +23,9 @@ pub struct Disk {
     pub buffer_bytes: Option<u64>,
     /// Its memory for pages that were read or written; as much as for buffers where nothing is said.
     pub page_bytes: Option<u64>,
+    /// Its memory for what is known of changes under way, beside the buffers; in them where nothing
+    /// is said.
+    pub changes_bytes: Option<u64>,
 }
 
 /// What is to be other than a drive's description says.
@@ -68,6 +71,7 @@ impl Disk {
             host_speed: options.host_speed.unwrap_or(default_speed),
             buffer_bytes: host.and_then(|host| host.buffers_mib).map(bytes),
             page_bytes: host.and_then(|host| host.pages_mib).map(bytes),
+            changes_bytes: host.and_then(|host| host.changes_mib).map(bytes),
             drive,
             size_bytes,
         })

@@ -262,7 +262,10 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     let device = Arc::new(device);
     make(spec.layout, &*device, true, spec.ordering)?;
     let layout = spec.layout.layout();
-    let options = mount_options(spec);
+    let options = MountOptions {
+        changes_bytes: disk.changes_bytes.unwrap_or(0),
+        ..mount_options(spec)
+    };
     let mount = || MachineFiles::mount(device.clone(), layout, &options, disk);
     if plan.needs_preparation() {
         let mut files = mount()?;

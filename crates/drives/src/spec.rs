@@ -188,6 +188,9 @@ pub struct HostSpec {
     pub buffers_mib: Option<u32>,
     /// Memory for pages that were read or written, in MiB.
     pub pages_mib: Option<u32>,
+    /// Memory for what is known of changes under way (dependencies), in MiB, beside the buffers; in
+    /// them where nothing is said.
+    pub changes_mib: Option<u32>,
 }
 
 /// What the maker or a paper says of a drive, and tests compare.
@@ -294,9 +297,9 @@ impl DriveSpec {
             return Some("host speed: more than nothing");
         }
         let host = self.host.as_ref();
-        let memory = host.map(|host| [host.buffers_mib, host.pages_mib]);
+        let memory = host.map(|host| [host.buffers_mib, host.pages_mib, host.changes_mib]);
         if memory.into_iter().flatten().any(|mib| mib == Some(0)) {
-            return Some("host buffers_mib, pages_mib: more than nothing");
+            return Some("host buffers_mib, pages_mib, changes_mib: more than nothing");
         }
         match (&self.rotating, &self.flash) {
             (Some(_), Some(_)) => Some("it is either rotating or flash"),

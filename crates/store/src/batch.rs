@@ -20,8 +20,8 @@ const LARGE_CLOSURE: usize = 16;
 
 /// Where memory fills up, contents of files go alone if they make one part in this of a batch.
 const CONTENTS_PART: u64 = 4;
-/// Metadata goes too where changes to it hold more than one part in this of what may be dirty: only
-/// writing the metadata lets them go.
+/// Metadata goes too where changes to it hold more than one part in this of what may be dirty, and
+/// more than they may hold for themselves: only writing the metadata lets them go.
 const HELD_PART: u64 = 4;
 
 /// What a batch is to bring nearer.
@@ -222,7 +222,8 @@ impl Store {
 
     /// Whether changes hold so much memory that metadata has to be written to free it.
     fn is_much_held(&self) -> bool {
-        self.changes_bytes() > self.limits.most_dirty_bytes() / HELD_PART
+        let least = self.limits.most_changes_bytes();
+        self.changes_bytes() > least.max(self.limits.most_dirty_bytes() / HELD_PART)
     }
 
     /// Takes up the units that need no rollback, and those that will need one however long they

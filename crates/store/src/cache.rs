@@ -18,12 +18,6 @@ pub(crate) fn kept_slab_bytes(memory_bytes: u64) -> u64 {
     (8 << 20).min(memory_bytes / 32)
 }
 
-/// Changes to blocks (patches, edges, undo data, what the layout keeps because of them) have one part
-/// in this of memory for themselves, at the cost of clean blocks. Only beyond that do they take the
-/// room of dirty blocks: otherwise a mechanism with dependencies writes back smaller batches than one
-/// without, and more often.
-const CHANGES_PART: u64 = 8;
-
 impl Store {
     /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it
     /// between operations, never inside one: an operation relies on what it looked up.
@@ -61,11 +55,15 @@ impl Store {
     }
 
     /// The bound on memory for now: what may wait to be written beyond half of it has memory of its
-    /// own.
+    /// own, and so have changes beyond their part of it.
     fn bound_bytes(&self) -> u64 {
         let clean_bytes = self.limits.memory_bytes - self.limits.memory_bytes / 2;
+        let changes_bytes = self.changes_bytes().min(self.limits.most_changes_bytes());
+        let apart_bytes = changes_bytes.saturating_sub(self.limits.changes_within_bytes());
         (clean_bytes.saturating_add(self.retiring_bytes()))
-            .clamp(self.limits.memory_bytes, self.limits.most_bytes())
+            .max(self.limits.memory_bytes)
+            .saturating_add(apart_bytes)
+            .min(self.limits.most_bytes())
     }
 
     /// What the allocator takes is left to it. However much may wait to be written, clean blocks
@@ -187,7 +185,7 @@ impl Store {
     /// memory.
     fn retiring_bytes(&self) -> u64 {
         let dirty_bytes = self.dirty.len() as u64 * self.average_block_bytes();
-        let free_bytes = self.limits.memory_bytes / CHANGES_PART;
+        let free_bytes = self.limits.most_changes_bytes();
         dirty_bytes + self.changes_bytes().saturating_sub(free_bytes)
     }
 

@@ -31,6 +31,9 @@ pub struct MountOptions {
     /// Bytes that may wait to be written before a writer of more waits too, where that is more than
     /// half of `cache_bytes`; memory takes as much more.
     pub dirty_bytes: u64,
+    /// What changes may hold before they take the room of blocks, where that is more than an eighth
+    /// of `cache_bytes`; memory takes as much more.
+    pub changes_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
     /// The consistency mechanism.
@@ -63,6 +66,7 @@ impl Default for MountOptions {
             read_only: false,
             cache_bytes: 256 << 20,
             dirty_bytes: 0,
+            changes_bytes: 0,
             expire_seconds: 30.0,
             ordering: usual_for(false),
             commit_seconds: 5.0,
@@ -82,6 +86,7 @@ impl MountOptions {
         Limits {
             memory_bytes: self.cache_bytes.max(LEAST_CACHE_BYTES),
             dirty_bytes: self.dirty_bytes,
+            changes_bytes: self.changes_bytes,
             patches: (self.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
             expire: seconds(self.expire_seconds),
             ..Limits::default()

@@ -106,7 +106,7 @@ fn paper(measured: &Measured) -> Result<String> {
     let mut out = format!(
         "<section class=\"paper\">\n<h2>{}</h2>\n<p class=\"source\"><cite>{}</cite>. {}.</p>\n<p>{}</p>\n\
          <p class=\"machine\">Drive: {}. Computer: {}, {} of buffers (half of them may wait to be written), \
-         {} of pages.</p>\n",
+         {} of pages, {} for dependencies.</p>\n",
         escaped(paper.name),
         escaped(paper.title),
         escaped(paper.published),
@@ -115,6 +115,11 @@ fn paper(measured: &Measured) -> Result<String> {
         escaped(host.unwrap_or("this engine’s reference")),
         mebibytes(disk.buffer_bytes),
         mebibytes(disk.page_bytes),
+        disk.changes_bytes
+            .map_or("some of the buffers".to_owned(), |b| format!(
+                "{} MiB",
+                b >> 20
+            )),
     );
     for figure in &measured.figures {
         out.push_str(&one(paper, figure));

@@ -2,7 +2,7 @@
 
 use crate::index::entry_unit;
 use backstitch_layout::{
-    Error, FileType, InodeNumber, NewInode, Step, Structure, Timestamp, flags,
+    BlockNumber, Error, FileType, InodeNumber, NewInode, Step, Structure, Timestamp, flags,
 };
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
@@ -48,14 +48,14 @@ impl Place {
 
 /// A new inode that was decided on.
 struct Plan<'a, F: Format> {
-    number: u32,
+    number: InodeNumber,
     /// Where it is marked as used already.
     spare: Option<Spare>,
     new: &'a NewInode<'a>,
     mode: u16,
     gid: u32,
     /// The block of a directory or a slow symlink.
-    block: Option<u64>,
+    block: Option<BlockNumber>,
     inherited: F::Inheritance,
 }
 
@@ -80,7 +80,11 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A directory that names can be added to.
-    pub(crate) fn read_parent(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
+    pub(crate) fn read_parent(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+    ) -> Step<F::Inode> {
         let parent = self.read_directory_inode(v, number)?;
         if parent.links() == 0 {
             return Err(Error::NotFound.into());
@@ -95,7 +99,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn gather_place(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         parent: &F::Inode,
         name: &[u8],
         now: Timestamp,
@@ -137,11 +141,11 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn make(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         name: &[u8],
         new: &NewInode<'_>,
         now: Timestamp,
-    ) -> Step<u32> {
+    ) -> Step<InodeNumber> {
         check_name(name)?;
         let parent = self.read_parent(v, directory)?;
         if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
@@ -185,7 +189,7 @@ impl<F: Format> UnixFs<F> {
     fn gather_inode<'a>(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         parent: &F::Inode,
         name: &[u8],
         new: &'a NewInode<'a>,
@@ -248,7 +252,7 @@ impl<F: Format> UnixFs<F> {
     fn apply_inode(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         parent: &F::Inode,
         plan: Plan<'_, F>,
         now: Timestamp,
@@ -311,7 +315,7 @@ impl<F: Format> UnixFs<F> {
         if is_directory {
             self.track_new_directory(number, directory);
         }
-        let blocks = u64::from(block.is_some()) + u64::from(attribute_block != 0);
+        let blocks = u64::from(block.is_some()) + u64::from(attribute_block != BlockNumber::NONE);
         let sectors = blocks * self.sectors_per_block();
         let generation = self.next_generation;
         self.next_generation = self
@@ -343,11 +347,11 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn insert_name(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         parent: &F::Inode,
         place: Place,
         name: &[u8],
-        (inode, file_type): (u32, Option<FileType>),
+        (inode, file_type): (InodeNumber, Option<FileType>),
         after: &[PatchId],
         now: Timestamp,
     ) -> PendingName {
@@ -411,7 +415,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         room: &Room,
-        inode: u32,
+        inode: InodeNumber,
         kind: u8,
         name: &[u8],
         after: &[PatchId],
@@ -445,7 +449,7 @@ impl<F: Format> UnixFs<F> {
 
     /// What changes of an entry that now ends earlier: its length, and where it is unused the name
     /// that is left in it.
-    fn shorter_entry(&self, v: &Volume<'_>, block: u64, at: usize, end: usize) -> Vec<u8> {
+    fn shorter_entry(&self, v: &Volume<'_>, block: BlockNumber, at: usize, end: usize) -> Vec<u8> {
         let is_used = v
             .peek(block)
             .is_some_and(|b| b[at + OFFSET_INODE..][..4] != [0; 4]);
@@ -460,8 +464,8 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn add_link(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
-        directory: u32,
+        number: InodeNumber,
+        directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
     ) -> Step<()> {
@@ -500,7 +504,11 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
-    pub(crate) fn symlink_target(&mut self, v: &mut Volume<'_>, number: u32) -> Step<Vec<u8>> {
+    pub(crate) fn symlink_target(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+    ) -> Step<Vec<u8>> {
         let inode = self.read_inode(v, number)?;
         if inode.file_type() != Some(FileType::Symlink) {
             return Err(Error::Invalid.into());
@@ -508,7 +516,7 @@ impl<F: Format> UnixFs<F> {
         let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
         let does_not_fit = |into| {
             let fault = Fault::TargetTooLong { bytes: len, into };
-            Error::corrupt(Structure::Symlink(InodeNumber(number)), fault)
+            Error::corrupt(Structure::Symlink(number), fault)
         };
         if inode.is_fast_symlink(self.format.block_size()) {
             let target = inode.inline_bytes().get(..len).map(<[u8]>::to_vec);

@@ -1,6 +1,6 @@
 //! Making files shorter (and longer without contents), and holes.
 
-use backstitch_layout::{Allocate, Error, Step, Stop, Timestamp, flags};
+use backstitch_layout::{Allocate, BlockNumber, Error, InodeNumber, Step, Stop, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::contents::check_regular;
@@ -18,7 +18,7 @@ const LEAVES_PER_STEP: u64 = 256;
 /// Zeroing a part of a mapped block.
 #[derive(Clone, Copy, Debug)]
 struct Zeroing {
-    block: u64,
+    block: BlockNumber,
     from: usize,
     to: usize,
 }
@@ -29,7 +29,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn resize(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
@@ -54,7 +54,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn drop_leftovers(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         now: Timestamp,
     ) -> Step<()> {
@@ -75,7 +75,7 @@ impl<F: Format> UnixFs<F> {
     fn grow(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
@@ -96,7 +96,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         inode: &F::Inode,
-    ) -> Step<Option<(u64, usize)>> {
+    ) -> Step<Option<(BlockNumber, usize)>> {
         let bs = self.block_size();
         let within = (inode.size() % bs as u64) as usize;
         if within == 0 {
@@ -114,8 +114,8 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn zero_stale_tail(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
-        stale: Option<(u64, usize)>,
+        number: InodeNumber,
+        stale: Option<(BlockNumber, usize)>,
     ) -> PatchIds {
         let mut after: PatchIds = self
             .inodes
@@ -137,7 +137,7 @@ impl<F: Format> UnixFs<F> {
     fn shrink(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
@@ -173,7 +173,7 @@ impl<F: Format> UnixFs<F> {
             self.state(number).tail_zeroed = Some(id);
             self.note_change(v, number, note_by(Rule::FsyncWaitsForZeroedTail, id));
         }
-        self.state(number).goal = 0;
+        self.state(number).goal = BlockNumber::NONE;
         self.format.drop_window(number);
         if is_last { Ok(()) } else { Err(Stop::Again) }
     }
@@ -236,7 +236,7 @@ impl<F: Format> UnixFs<F> {
     fn apply_unmapping(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         plan: Cut,
         size: u64,
@@ -278,7 +278,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn allocate_step(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         how: Allocate,
         offset: u64,
         len: u64,
@@ -333,7 +333,7 @@ impl<F: Format> UnixFs<F> {
     fn punch(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         from: u64,
         to: u64,

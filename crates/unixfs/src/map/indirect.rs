@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Step, Stop};
+use backstitch_layout::{BlockNumber, Step, Stop};
 use backstitch_ordering::{PatchId, Volume};
 
 use super::block_map::{BlockMap, ChangeableMap};
@@ -33,8 +33,8 @@ impl<F: Format> BlockMap for Pointers<'_, F> {
         }
         let (indirects, block) = fs.resolve(v, inode, &path)?;
         let n = fs.pointers_per_block();
-        if block == 0
-            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == 0)
+        if block == BlockNumber::NONE
+            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == BlockNumber::NONE)
         {
             // Nothing is mapped as far as the missing indirect block (or the missing root) reaches.
             let below: u64 = n.pow((path.depth - missing) as u32);
@@ -122,7 +122,7 @@ impl<F: Format> UnixFs<F> {
         })
     }
 
-    fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Step<u64> {
+    fn entry(&self, v: &mut Volume<'_>, indirect: BlockNumber, index: usize) -> Step<BlockNumber> {
         let bytes = v.read(indirect)?;
         self.checked_pointer(F::pointer_at(bytes, index))
     }
@@ -134,12 +134,12 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         path: &Path,
-    ) -> Step<([u64; 3], u64)> {
-        let mut indirects = [0; 3];
+    ) -> Step<([BlockNumber; 3], BlockNumber)> {
+        let mut indirects = [BlockNumber::NONE; 3];
         let mut block = self.checked_pointer(inode.pointer(path.root))?;
         for level in 0..path.depth {
-            if block == 0 {
-                return Ok((indirects, 0));
+            if block == BlockNumber::NONE {
+                return Ok((indirects, BlockNumber::NONE));
             }
             indirects[level] = block;
             block = self.entry(v, block, path.indices[level])?;
@@ -147,19 +147,19 @@ impl<F: Format> UnixFs<F> {
         Ok((indirects, block))
     }
 
-    fn run_of(&self, mut pointers: impl Iterator<Item = u64>, max: u64) -> Step<Mapped> {
+    fn run_of(&self, mut pointers: impl Iterator<Item = BlockNumber>, max: u64) -> Step<Mapped> {
         let Some(first) = pointers.next() else {
             return Ok(Mapped::Hole(1));
         };
         let mut len = 1;
         let rest = pointers.take(max.saturating_sub(1) as usize);
-        if first == 0 {
-            len += rest.take_while(|p| *p == 0).count() as u64;
+        if first == BlockNumber::NONE {
+            len += rest.take_while(|p| *p == BlockNumber::NONE).count() as u64;
             return Ok(Mapped::Hole(len));
         }
         let mut next = first;
         for pointer in rest {
-            next = next.wrapping_add(1);
+            next = BlockNumber(next.0.wrapping_add(1));
             if pointer != next {
                 break;
             }
@@ -179,7 +179,9 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             let Some(path) = fs.path_of(at) else { break };
             let (indirects, _) = fs.resolve(v, inode, &path)?;
             for (level, indirect) in indirects.iter().enumerate().take(path.depth) {
-                if *indirect == 0 && !previous.is_some_and(|p| p.shares(&path, level)) {
+                if *indirect == BlockNumber::NONE
+                    && !previous.is_some_and(|p| p.shares(&path, level))
+                {
                     missing += 1;
                 }
             }
@@ -231,7 +233,10 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             };
             let after = wait_for_all(rule, data);
             let index = path.indices[path.depth - 1];
-            let blocks = physical..physical + count as u64;
+            let blocks = Run {
+                start: physical,
+                len: count as u64,
+            };
             links.nodes[leaf].entries.push((index, blocks));
             links.nodes[leaf].after.extend_from_slice(after);
         }
@@ -248,7 +253,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
                 continue;
             }
             let block = fs.checked_pointer(inode.pointer(INDIRECT + depth - 1))?;
-            if block != 0 {
+            if block != BlockNumber::NONE {
                 // An empty tree maps nothing, but its blocks are there to be freed.
                 return Ok(fs
                     .last_in_tree(v, block, depth, base, below)?
@@ -256,7 +261,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             }
         }
         let mut direct = (0..DIRECT_POINTERS).rev();
-        let last = direct.find(|i| inode.pointer(*i) != 0 && (*i as u64) < below);
+        let last = direct.find(|i| inode.pointer(*i) != BlockNumber::NONE && (*i as u64) < below);
         Ok(last.map_or(0, |i| i as u64 + 1))
     }
 
@@ -264,7 +269,10 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
         let (fs, inode) = (self.fs, self.inode);
         let mut plan = Cut::default();
         fs.for_each_tree(|root, depth, base, span| {
-            if inode.pointer(root) == 0 || base + span <= part.start || base >= part.end {
+            if inode.pointer(root) == BlockNumber::NONE
+                || base + span <= part.start
+                || base >= part.end
+            {
                 return Ok(());
             }
             let block = fs.checked_pointer(inode.pointer(root))?;
@@ -299,7 +307,7 @@ impl<F: Format> UnixFs<F> {
     fn walk_tree(
         &self,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         depth: usize,
         base: u64,
         part: &Range<u64>,
@@ -313,9 +321,9 @@ impl<F: Format> UnixFs<F> {
             let first = (part.start.saturating_sub(base) / child_span).min(n) as usize;
             let end = part.end.saturating_sub(base);
             let last = end.div_ceil(child_span).min(n) as usize;
-            let (entries, others): (Vec<u64>, bool) = {
+            let (entries, others): (Vec<BlockNumber>, bool) = {
                 let bytes = v.read(block)?;
-                let mapped = |index| F::pointer_at(bytes, index) != 0;
+                let mapped = |index| F::pointer_at(bytes, index) != BlockNumber::NONE;
                 (
                     (first..last)
                         .map(|index| F::pointer_at(bytes, index))
@@ -327,7 +335,7 @@ impl<F: Format> UnixFs<F> {
             let mut stay = others;
             let mut missing = false;
             for (index, entry) in (first..last).zip(entries) {
-                if entry == 0 {
+                if entry == BlockNumber::NONE {
                     continue;
                 }
                 let child = self.checked_pointer(entry)?;
@@ -361,7 +369,7 @@ impl<F: Format> UnixFs<F> {
     fn last_in_tree(
         &self,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         depth: usize,
         base: u64,
         below: u64,
@@ -375,7 +383,7 @@ impl<F: Format> UnixFs<F> {
         while index > 0 {
             index -= 1;
             let entry = F::pointer_at(v.read(block)?, index);
-            if entry == 0 {
+            if entry == BlockNumber::NONE {
                 continue;
             }
             let child_base = base + index as u64 * span;
@@ -390,7 +398,7 @@ impl<F: Format> UnixFs<F> {
     }
 }
 
-fn push_entry(entries: &mut Vec<Entries>, block: u64, index: usize) {
+fn push_entry(entries: &mut Vec<Entries>, block: BlockNumber, index: usize) {
     match entries.last_mut() {
         Some(last) if last.block == block && last.first + last.count == index => last.count += 1,
         _ => entries.push(Entries {

@@ -1,6 +1,6 @@
 //! The bitmaps: what is marked as used but is not.
 
-use backstitch_layout::{Error, GroupNumber, ReclaimStep, Step, Stop, Structure};
+use backstitch_layout::{Error, GroupNumber, InodeNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
 use crate::fault::Fault;
@@ -89,7 +89,8 @@ impl<F: Format> UnixFs<F> {
         if group.0 >= self.format.groups_count() {
             // Blocks of what others are freeing are not marked, nor touched as long as nobody has
             // begun.
-            let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
+            let gone =
+                |inode: &InodeNumber| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
             if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {
                 return Ok(ReclaimStep::WaitForFrees);
             }

@@ -16,7 +16,7 @@ pub(crate) mod room;
 pub(crate) mod spares;
 pub(crate) mod windows;
 
-use backstitch_layout::{Awaited, Changed, Error, Step, Stop, Timestamp};
+use backstitch_layout::{Awaited, Changed, Error, InodeNumber, Step, Stop, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::format::Format;
@@ -39,7 +39,7 @@ pub struct UnixFs<F: Format> {
     pub(crate) references: References,
     /// What is known in memory of inodes with changes not yet on disk, or that have no name any
     /// more.
-    pub(crate) inodes: FxHashMap<u32, Box<InodeState>>,
+    pub(crate) inodes: FxHashMap<InodeNumber, Box<InodeState>>,
     /// What the indexes in `inodes` take.
     pub(crate) index_bytes: u64,
     pub(crate) deferred: Deferred,
@@ -54,7 +54,7 @@ pub struct UnixFs<F: Format> {
     pub(crate) changed: Vec<Changed>,
     /// The inodes without names, or with a truncation under way, that the disk lists, the first one
     /// first.
-    pub(crate) orphans: Vec<u32>,
+    pub(crate) orphans: Vec<InodeNumber>,
     pub(crate) free_epoch: u64,
     /// Where contents that fill a part of a new block only are put together.
     pub(crate) partial_block: Vec<u8>,

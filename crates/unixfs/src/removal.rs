@@ -185,7 +185,9 @@ impl<F: Format> UnixFs<F> {
         });
         // One scope is there as a whole, whatever the order in it.
         if v.scopes_are_atomic() {
-            implied(Rule::CountFollowsClearing, || counted == cleared);
+            implied(Rule::CountFollowsClearing, || {
+                v.goes_with_transaction(counted) && v.goes_with_transaction(cleared)
+            });
         }
     }
 

@@ -8,10 +8,10 @@ use backstitch_ordering::{
 };
 use backstitch_store::{PatchKind, Store};
 
-use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
+use super::{Closed, JournalMechanism, JournalMode, Logged, Running, Stage, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
 use crate::format::{ChecksumKind, Sequence, revoke};
-use crate::rules::{Rule, holds, wait_for_now};
+use crate::rules::{Rule, holds, implied, wait_for_now};
 use crate::transaction;
 
 /// Blocks that a scope may change, or a part of the log where that is small.
@@ -86,6 +86,11 @@ impl JournalMechanism {
     ) -> Option<PatchId> {
         let mut after = Vec::with_capacity(self.running.contents.len());
         let mut beside = Vec::new();
+        if self.mode != JournalMode::Ordered {
+            implied(Rule::CommitAfterContents, || {
+                self.running.contents.is_empty()
+            });
+        }
         if holds(Rule::CommitAfterContents) {
             after.extend(self.running.contents.iter().map(|c| c.1));
             after.sort_unstable();

@@ -287,6 +287,17 @@ impl<'a> Volume<'a> {
         self.promises.scopes_are_atomic()
     }
 
+    /// Whether what a scope writes into files is a part of it as well.
+    pub fn scopes_hold_contents(&self) -> bool {
+        self.promises.scopes_hold_contents
+    }
+
+    /// Whether a change is there only together with the transaction under way.
+    pub fn goes_with_transaction(&mut self, id: PatchId) -> bool {
+        let log = self.mechanism.log();
+        log.is_some_and(|log| log.waits_for_running(self.store, id))
+    }
+
     /// Whether order is kept between this volume and those that lie in its files.
     pub fn spans_volumes(&self) -> bool {
         self.promises.spans_volumes()

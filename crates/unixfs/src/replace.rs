@@ -59,7 +59,7 @@ impl<F: Format> UnixFs<F> {
 
     /// Before the directory that moved takes somebody's name once more, the one that it replaced is
     /// gone, and its mark with it.
-    pub(crate) fn note_mark_gone(&mut self, v: &Volume<'_>, moved: u32, replaced: u32) {
+    pub(crate) fn note_mark_gone(&mut self, v: &mut Volume<'_>, moved: u32, replaced: u32) {
         let freed = self.state(replaced).freed;
         if let Some(freed) = freed.map(|freed| wait_for(Rule::MovingAgainAfterMark, freed)) {
             self.note_clearing(v, moved, None, freed);

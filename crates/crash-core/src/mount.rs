@@ -66,7 +66,7 @@ pub struct Mount {
     clock: Steps,
     device: Arc<ForkDevice>,
     devices: [Arc<dyn BlockDevice>; 1],
-    /// Contents that were not synced may be anything after a crash.
+    /// A block that a file was given since it was synced may hold anything after a crash.
     pub contents_may_be_stale: bool,
     /// A file has its old size with all that it had then, or the new one.
     pub cuts_are_atomic: bool,

@@ -107,9 +107,10 @@ pub enum Operation {
     /// Swaps two names.
     Exchange(Path, Path),
     /// Power is cut: some of what is in memory is on the disk, as the seed and the number have it.
-    /// What is there is mounted and goes on.
+    /// What is there is mounted and goes on. The caller of the operation before has not been
+    /// answered, unless that is a flush.
     Crash(u32),
-    /// Power is cut, and nothing of what is in memory is on the disk. What is there is mounted and
+    /// Power is cut likewise, and nothing of what is in memory is on the disk. What is there is mounted and
     /// goes on before recovery has decided anything: a directory may still have two names.
     Cut,
     /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image
@@ -124,6 +125,9 @@ pub enum Operation {
     LogBlocks(u32),
     /// Before everything else: the next transaction of the image's journal has this number.
     LogSequence(u32),
+    /// Before everything else: all blocks of the image but about this number are in use, by a file
+    /// that nobody looks at.
+    FewBlocks(u32),
     /// Sets the times of the last access and change, in seconds since 1970.
     Utimes(Path, u32, u32),
     /// Sets the permission bits.
@@ -145,6 +149,19 @@ pub enum Operation {
     SyncGroup(u32),
     /// The program had written this to its standard output by now. Does nothing on the disk.
     Said(Vec<u8>),
+}
+
+impl Operation {
+    /// Whether its caller asks for something to be on stable storage.
+    pub fn is_flush(&self) -> bool {
+        matches!(
+            self,
+            Operation::Fsync(_)
+                | Operation::Fdatasync(_)
+                | Operation::Sync
+                | Operation::SyncGroup(_)
+        )
+    }
 }
 
 /// A line that says no operation.
@@ -382,6 +399,7 @@ impl fmt::Display for Operation {
             Operation::LogTail => f.write_str("log-tail"),
             Operation::LogBlocks(blocks) => write!(f, "log-blocks {blocks}"),
             Operation::LogSequence(number) => write!(f, "log-sequence {number}"),
+            Operation::FewBlocks(number) => write!(f, "few-blocks {number}"),
             Operation::Utimes(path, accessed, modified) => {
                 write!(f, "utimes {path} {accessed} {modified}")
             }
@@ -489,6 +507,7 @@ fn parse(line: &str) -> Result<Operation, String> {
         "log-tail" => Operation::LogTail,
         "log-blocks" => Operation::LogBlocks(words.id("a number of blocks")?),
         "log-sequence" => Operation::LogSequence(words.id("a sequence number")?),
+        "few-blocks" => Operation::FewBlocks(words.id("a number of blocks")?),
         "utimes" => Operation::Utimes(
             words.path()?,
             words.id("a time of access")?,
@@ -564,7 +583,7 @@ mod tests {
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
                     fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; chattr foo ia; chattr #3 -; as 0 7 644; \
                      said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2; crash 7; remount; remount journal=full; log-blocks 64; log-tail; log-close; \
-                     log-sequence 4294967295; utimes foo 1 2; round; reclaim 3; cut; truncate-step foo 7";
+                     log-sequence 4294967295; few-blocks 9; utimes foo 1 2; round; reclaim 3; cut; truncate-step foo 7";
         let operations = parse_script(text).unwrap();
         assert_eq!(operations.len(), 45);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);

@@ -33,7 +33,7 @@ use crate::campaign::CampaignError;
 use crate::explore::{Known, explore};
 use crate::rules;
 pub use elsewhere::test_of;
-use leaves::Leaves;
+use leaves::{Compared, Leaves};
 use scout::{Run, Scouted};
 use worlds::World;
 
@@ -100,6 +100,8 @@ pub enum Fate {
         states: u64,
         /// Runs of workloads that they were of.
         runs: u64,
+        /// A workload that leaves something else without the rule, where that was asked.
+        differs: Option<String>,
     },
     /// Nothing shows it, and nothing can: others imply it.
     Implied {
@@ -252,10 +254,18 @@ impl Ablation {
         watch::switch_off(Some((cut.site.id, cut.form)));
         let fate = match self.fate(cut, worlds, scouted) {
             // What recovery alone comes by is in no moment of a run.
-            survived @ Fate::Survived { .. } if !scouted.is_of_recovery(cut.site) => {
-                let runs = scouted.runs_by(cut);
-                let alike = leaves.alike(self, worlds, &runs);
-                alike.map_or(survived, |runs| Fate::Alike { runs })
+            Fate::Survived { states, runs, .. } if !scouted.is_of_recovery(cut.site) => {
+                match leaves.compare(self, worlds, &scouted.runs_by(cut)) {
+                    Some(Compared::Alike(runs)) => Fate::Alike { runs },
+                    other => Fate::Survived {
+                        states,
+                        runs,
+                        differs: match other {
+                            Some(Compared::Differs(workload)) => Some(workload),
+                            _ => None,
+                        },
+                    },
+                }
             }
             other => other,
         };
@@ -333,6 +343,7 @@ impl Ablation {
             None => Fate::Survived {
                 states: search.states,
                 runs: search.count,
+                differs: None,
             },
         }
     }

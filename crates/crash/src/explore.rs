@@ -305,7 +305,7 @@ pub(crate) fn run(
     plan: &Plan,
     spectator: &mut dyn Spectator,
 ) -> Result<(), Error> {
-    let image = prepared(image, operations)?;
+    let image = prepared(image, operations, plan.engine())?;
     let mut machine = Machine::new(image, plan.engine(), &mut Nobody)?;
     spectator.begin(machine.model(), machine.engine());
     let mut random = Random::with_seed(plan.seed ^ 0x5ca1_ab1e);
@@ -314,7 +314,15 @@ pub(crate) fn run(
         match machine.apply(operation, spectator) {
             Ok(()) => {
                 spectator.at_rest(&machine.mount);
-                machine.answer(operation, spectator)?;
+                // A crash comes before the caller of the operation before it is answered: where
+                // each call waits, nothing of it would be left to lose afterwards.
+                let is_cut_off = matches!(
+                    operations.get(number + 1),
+                    Some(Operation::Crash(_) | Operation::Cut)
+                );
+                if !is_cut_off || operation.is_flush() {
+                    machine.answer(operation, spectator)?;
+                }
             }
             Err(error @ (Error::Corrupt(_) | Error::Device(_))) => return Err(error),
             Err(error) => spectator.refused(operation, &error),

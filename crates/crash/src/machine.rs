@@ -1,5 +1,6 @@
 //! Runs a workload on a mount, and keeps the model beside it.
 
+mod full;
 mod lives;
 
 use std::cell::{Cell, RefCell};
@@ -173,7 +174,7 @@ impl Machine {
         let inode = self.model.borrow().inode(id);
         let names = self.names_in(inode, watcher)?;
         for (name, inode) in names {
-            if nesting.is_some_and(|nesting| nesting.holds(&name)) {
+            if nesting.is_some_and(|nesting| nesting.holds(&name)) || name == full::NAME {
                 self.model.borrow_mut().foreign.insert(inode);
                 continue;
             }
@@ -374,7 +375,8 @@ impl Machine {
             | Operation::Cut
             | Operation::Remount(_)
             | Operation::LogBlocks(_)
-            | Operation::LogSequence(_) => Ok(()),
+            | Operation::LogSequence(_)
+            | Operation::FewBlocks(_) => Ok(()),
         }
     }
 

@@ -351,10 +351,11 @@ impl Check<'_> {
         if allowed.iter().rev().any(|version| *version == shown) {
             return;
         }
-        if self.mount.contents_may_be_stale && allowed.len() > 1 {
-            return;
-        }
-        let foreign = first_foreign(&shown, allowed, self.mount.cuts_are_atomic);
+        let block_bytes = u64::from(self.mount.block_bytes());
+        let may_be_stale = self.mount.contents_may_be_stale;
+        let is_excused =
+            |before: &[Contents], at: u64| may_be_stale && is_new(before, at, block_bytes);
+        let foreign = first_foreign(&shown, allowed, self.mount.cuts_are_atomic, is_excused);
         if let Some((at, byte)) = foreign {
             let what = format!(
                 "{path}: byte {at} is {byte:#04x}, which it was not given (or not any more)"
@@ -377,7 +378,19 @@ fn is_size_of(versions: &[Contents], size: u64) -> bool {
         || size.is_multiple_of(1024) && versions.windows(2).any(is_between)
 }
 
-/// The first byte that no version of the file explains.
+/// Whether the file may have been given this byte, or its block, only with the last of these
+/// versions: one of them ends before it, or has nothing in the block.
+fn is_new(versions: &[Contents], at: u64, block_bytes: u64) -> bool {
+    let first = at / block_bytes * block_bytes;
+    let pieces = first / PIECE..(first + block_bytes).div_ceil(PIECE);
+    let lacks = |version: &Contents| {
+        version.len() <= at || !pieces.clone().any(|piece| version.has_piece(piece))
+    };
+    versions.iter().any(lacks)
+}
+
+/// The first byte that no version of the file explains, but for those that are excused, given the
+/// versions up to one that has the size shown.
 ///
 /// A file shows the size of one version, and each byte of that one or of another, written in its
 /// place earlier or later; but not of an earlier one on the other side of a version that was too
@@ -387,6 +400,7 @@ fn first_foreign(
     shown: &Contents,
     versions: &[Contents],
     cuts_are_atomic: bool,
+    is_excused: impl Fn(&[Contents], u64) -> bool,
 ) -> Option<(u64, u8)> {
     let len = shown.len();
     // A size between two versions': a long write is done in steps.
@@ -425,7 +439,12 @@ fn first_foreign(
         let end = len.min((number + 1) * PIECE);
         (number * PIECE..end).map(move |at| (at, shown.piece(number)[(at % PIECE) as usize]))
     });
-    bytes.find(|(at, byte)| !explained(*at, *byte))
+    let excused = |at: u64| {
+        sized
+            .iter()
+            .any(|sized| is_excused(&versions[..=*sized], at))
+    };
+    bytes.find(|(at, byte)| !explained(*at, *byte) && !excused(*at))
 }
 
 /// Bytes of a file, as if it began with the first of them.
@@ -535,7 +554,7 @@ mod tests {
         };
         let versions = [vec![1; 20], vec![1; 10], vec![2; 30]].map(|bytes| contents(&bytes));
         let first_foreign = |shown: &[u8], cuts_are_atomic| {
-            super::first_foreign(&contents(shown), &versions, cuts_are_atomic)
+            super::first_foreign(&contents(shown), &versions, cuts_are_atomic, |_, _| false)
         };
         // The old size: with what is there now, where the cut and the write are not there as
         // wholes.
@@ -549,5 +568,25 @@ mod tests {
         assert_eq!(first_foreign(&shown, false), None);
         shown[15] = 1;
         assert_eq!(first_foreign(&shown, false), Some((15, 1)));
+    }
+
+    #[test]
+    fn only_a_new_block_may_show_what_it_held_before() {
+        let version = |len: usize| {
+            let mut contents = Contents::default();
+            contents.write(0, &vec![1; len]);
+            contents
+        };
+        let grown = [version(900), version(3000)];
+        assert!(!is_new(&grown, 500, 1024) && is_new(&grown, 900, 1024));
+        assert!(is_new(&grown, 1000, 1024) && is_new(&grown, 2999, 1024));
+        // It was cut off, and may have been given another block since.
+        let cut = [version(3000), version(1024), version(3000)];
+        assert!(is_new(&cut, 1024, 1024) && !is_new(&cut, 1023, 1024));
+        assert!(!is_new(&cut[..1], 1024, 1024));
+        // A hole before.
+        let mut sparse = Contents::default();
+        sparse.resize(3000);
+        assert!(is_new(&[sparse, version(3000)], 500, 1024));
     }
 }

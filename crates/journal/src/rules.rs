@@ -1,7 +1,7 @@
 //! The rules of the journal's module and of its recovery: see [`backstitch_rules`].
 
 pub(crate) use backstitch_ordering::rules::wait_for_now;
-pub(crate) use backstitch_rules::holds;
+pub(crate) use backstitch_rules::{holds, implied};
 
 backstitch_rules::registry! {
     "journal", 640;

@@ -39,7 +39,7 @@ struct Bench {
 impl Bench {
     /// With contents in the log, and a log of `blocks` blocks, the superblock's included.
     fn new(blocks: u32) -> Bench {
-        let mut bench = Bench::before_start(blocks, JournalMode::Full);
+        let mut bench = Bench::before_start(blocks, JournalMode::Ordered);
         let started = bench.journal.start(&mut bench.store, bench.volume);
         bench.write_out(started);
         bench
@@ -74,7 +74,7 @@ impl Bench {
     /// Gives whole blocks other contents, which go through the log.
     fn change(&mut self, first: u64, count: u64, byte: u8) {
         for block in first..first + count {
-            self.step(|v| v.initialise(BlockNumber(block), BlockClass::Data, &[byte; BLOCK], &[]));
+            self.step(|v| v.initialise(BlockNumber(block), BlockClass::Metadata, &[byte; BLOCK], &[]));
         }
     }
 

@@ -30,8 +30,12 @@ pub struct Promises {
     pub has_log: bool,
     /// What an operation changed of the metadata is on stable storage when its caller is answered.
     pub answers_once_stable: bool,
-    /// Beside what `crash_leaves` says, a new file may show bytes that it was not given.
+    /// Beside what `crash_leaves` says, a block that a file has just been given may show what it
+    /// held before.
     pub contents_may_be_stale: bool,
+    /// What a scope writes into files is a part of it as well. Then what the scope freed may be given
+    /// to a file at once.
+    pub scopes_hold_contents: bool,
     /// Order is kept between batches of blocks of this one volume, not between the changes that the
     /// layout has stated it for: none of them can make up for another one, and no volume can lie on
     /// another one, whose order would have to agree.
@@ -46,6 +50,7 @@ impl Promises {
             has_log: false,
             answers_once_stable: false,
             contents_may_be_stale: false,
+            scopes_hold_contents: false,
             orders_by_batches: false,
         }
     }

@@ -64,6 +64,9 @@ pub trait Log {
     /// Whether the patch cannot be on stable storage before the running transaction is closed.
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool;
 
+    /// Whether the patch stands for changes of a transaction, the running one or an earlier one.
+    fn is_of(&self, store: &Store, id: PatchId) -> bool;
+
     /// The running transaction is to be on stable storage after these patches of other volumes.
     /// False where one of them waits for the running transaction: that has to be closed first, and
     /// then asked for again.

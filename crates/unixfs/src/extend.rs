@@ -10,10 +10,19 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
 use crate::map::{ChangeableMap, Growth};
-use crate::rules::{Rule, holds, wait_for_all};
+use crate::rules::{Rule, holds, implied, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
 use backstitch_blocks::runs::{Mapped, Run};
+
+/// The rules that keep blocks from being used again before it is on the disk that they were freed.
+const FREED_BEFORE_REUSE: [Rule; 5] = [
+    Rule::BlocksFreedAfterUnmapping,
+    Rule::BlocksNeverMappedOnlyIfMerged,
+    Rule::InodeFreedAfterDeath,
+    Rule::NeverAliveOnlyIfMerged,
+    Rule::DeferredWorkWaits,
+];
 
 /// What new blocks are to hold.
 #[derive(Clone, Copy)]
@@ -263,6 +272,15 @@ impl<F: Format> UnixFs<F> {
             patches.push(id);
         }
         self.partial_block = partial;
+        // Blocks may be used again before it is on the disk that they were freed, where contents
+        // are there no earlier than that.
+        if v.scopes_hold_contents() {
+            for rule in FREED_BEFORE_REUSE {
+                implied(rule, || {
+                    patches.iter().all(|id| v.goes_with_transaction(*id))
+                });
+            }
+        }
         patches
     }
 }

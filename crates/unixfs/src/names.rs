@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
 use crate::kinds;
 use crate::map::Growth;
-use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::rules::{Rule, holds, implied, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 use crate::state::patches::PatchIds;
@@ -437,6 +437,10 @@ impl<F: Format> UnixFs<F> {
             let shorter = self.shorter_entry(v, block, before, gap.offset);
             let at = before + OFFSET_REC_LEN;
             let cut = v.write(block, class, at, &shorter, &[headed]);
+            // No later than the caller is told that the name is there.
+            if v.answers_once_stable() {
+                implied(Rule::NameAfterTailCut, || v.is_answered_for(cut));
+            }
             after.push(wait_for(Rule::NameAfterTailCut, cut));
             gap = gap.as_unused();
         }

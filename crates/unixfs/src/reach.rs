@@ -5,7 +5,7 @@ use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode};
-use crate::rules::{Rule, holds};
+use crate::rules::{Rule, holds, implied};
 use crate::state::UnixFs;
 use crate::state::directory_index::hash;
 use crate::state::inode::PendingName;
@@ -50,12 +50,16 @@ impl<F: Format> UnixFs<F> {
     /// directory with two entries of that name: the removal of the earlier one.
     pub(crate) fn removal_of(
         &mut self,
-        v: &Volume<'_>,
+        v: &mut Volume<'_>,
         directory: InodeNumber,
         name: &[u8],
     ) -> Option<PatchId> {
         let names = self.inodes.get(&directory)?.names_in()?;
         let found = names.removed.find(v, hash(name))?;
+        // (Under `writeback` the removal may stand for contents as well, which no name waits for.)
+        if v.scopes_are_atomic() {
+            implied(Rule::NameAfterEarlierRemoval, || v.is_in_log(found));
+        }
         (holds(Rule::NameAfterEarlierRemoval)).then_some(found)
     }
 

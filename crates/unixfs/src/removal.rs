@@ -185,7 +185,9 @@ impl<F: Format> UnixFs<F> {
         });
         // One scope is there as a whole, whatever the order in it.
         if v.scopes_are_atomic() {
-            implied(Rule::CountFollowsClearing, || counted == cleared);
+            implied(Rule::CountFollowsClearing, || {
+                v.goes_with_transaction(counted) && v.goes_with_transaction(cleared)
+            });
         }
     }
 
@@ -193,11 +195,15 @@ impl<F: Format> UnixFs<F> {
     /// got there.
     pub(crate) fn note_clearing(
         &mut self,
-        v: &Volume<'_>,
+        v: &mut Volume<'_>,
         inode: InodeNumber,
         name: Option<PendingName>,
         cleared: PatchId,
     ) {
+        // What waits for it is in the same transaction, or in a later one.
+        if v.scopes_are_atomic() {
+            implied(Rule::ClearingCountsUnlessMerged, || v.is_in_log(cleared));
+        }
         let never_on_disk = name
             .is_some_and(|n| v.merged(n.name, cleared) || !holds(Rule::ClearingCountsUnlessMerged));
         let state = self.state(inode);

@@ -344,7 +344,9 @@ impl<F: Format> UnixFs<F> {
         let cleared = self.clear_name(v, &m.old, &before_clearing);
         // One scope is there as a whole, whatever the order in it.
         if v.scopes_are_atomic() {
-            implied(Rule::OldNameFollowsNew, || cleared == pending.name);
+            implied(Rule::OldNameFollowsNew, || {
+                v.goes_with_transaction(cleared) && v.goes_with_transaction(pending.name)
+            });
         }
         if holds(Rule::MoveIsRemoval) {
             self.note_removal(v, m.from, m.from_name, cleared);

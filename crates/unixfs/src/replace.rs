@@ -62,7 +62,7 @@ impl<F: Format> UnixFs<F> {
     /// gone, and its mark with it.
     pub(crate) fn note_mark_gone(
         &mut self,
-        v: &Volume<'_>,
+        v: &mut Volume<'_>,
         moved: InodeNumber,
         replaced: InodeNumber,
     ) {

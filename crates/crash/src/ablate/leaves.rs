@@ -41,11 +41,23 @@ pub(super) struct Leaves {
     with_every_rule: Mutex<BTreeMap<(usize, usize, usize), u64>>,
 }
 
+/// What came of a comparison.
+pub(super) enum Compared {
+    /// In so many runs it made no difference.
+    Alike(u64),
+    /// In one of this workload it did.
+    Differs(String),
+}
+
 impl Leaves {
-    /// In how many runs that come by a rule it makes no difference that it is off; `None` where it
-    /// makes one, or where the mechanism has no order but the one that the layout states. The thread
-    /// has switched it off.
-    pub(super) fn alike(&self, ablation: &Ablation, worlds: &[World], runs: &[Run]) -> Option<u64> {
+    /// Whether it makes a difference in runs that come by a rule that it is off; `None` where the
+    /// mechanism has no order but the one that the layout states. The thread has switched it off.
+    pub(super) fn compare(
+        &self,
+        ablation: &Ablation,
+        worlds: &[World],
+        runs: &[Run],
+    ) -> Option<Compared> {
         let promises = ablation.ordering.promises();
         let has_own_order = promises.has_log || promises.answers_once_stable;
         if !has_own_order || runs.is_empty() {
@@ -55,11 +67,12 @@ impl Leaves {
         let mut alike = 0;
         for run in runs.iter().step_by(step) {
             if left_by(ablation, worlds, run) != self.with_every_rule(ablation, worlds, run) {
-                return None;
+                let workload = &ablation.workloads[run.workload];
+                return Some(Compared::Differs(worlds[run.world].name_of(workload)));
             }
             alike += 1;
         }
-        Some(alike)
+        Some(Compared::Alike(alike))
     }
 
     fn with_every_rule(&self, ablation: &Ablation, worlds: &[World], run: &Run) -> u64 {

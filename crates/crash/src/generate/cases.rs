@@ -57,6 +57,11 @@ pub const FAMILIES: &[Family] = &[
         scripts: reuse,
     },
     Family {
+        name: "full",
+        about: "an image that is nearly full: what is freed is used again at once, as something else",
+        scripts: full,
+    },
+    Family {
         name: "orphans",
         about: "files without names that are open",
         scripts: orphans,
@@ -521,8 +526,41 @@ fn reuse() -> Vec<String> {
     scripts
 }
 
+/// Everywhere else a free block is seldom the next one to be used.
+fn full() -> Vec<String> {
+    let scripts = [
+        // An attribute block, and blocks of each kind of one file, become contents.
+        "setxattr f user.a y; fsync f; removexattr f user.a; fsync f; write g 0 18000; fsync g",
+        "setxattr f user.a y; fsync f; unlink f; fsync /; write g 0 18000; fsync g",
+        "write f 0 13500; fsync f; truncate f 0; fsync f; write g 0 18000; fsync g",
+        "write f 0 13500; fsync f; unlink f; fsync /; write g 0 18000; fsync g",
+        "mkdir D/E; creat D/E/x; fsync D/E/x; unlink D/E/x; rmdir D/E; fsync D; write g 0 18000; fsync g",
+        // Contents become a directory, attributes, an indirect block.
+        "write f 0 12000; fsync f; truncate f 0; fsync f; mkdir D/E; setxattr D/E user.b z; write g 13000 1000; fsync g; fsync D/E",
+        // A file without a name is closed in a later transaction.
+        "write f 0 9000; fsync f; open f; unlink f; fsync /; close #1; work; write g 0 18000; log-close; sync",
+        // Within one transaction, and one after the other.
+        "write f 0 12000; fsync f; unlink f; work; write g 0 12000; unlink g; work; creat h; write h 0 12000; fsync h",
+        "write f 0 12000; unlink f; work; write g 0 12000; fsync g; truncate g 0; creat h; write h 0 12000; fsync h",
+    ];
+    let setup = "few-blocks 26; creat f #1; setxattr f user.a x; creat g; mkdir D; sync;;";
+    let scripts = scripts.iter();
+    scripts.map(|rest| format!("{setup} {rest}")).collect()
+}
+
+/// Files whose inodes are in many blocks of the table, and a log so short that what a recovery does
+/// with them takes several transactions.
+fn spread_orphans() -> String {
+    let each = |what: &str, step: usize| -> String {
+        let files = (0..64).step_by(step);
+        files.map(|file| format!("{what} f{file}; ")).collect()
+    };
+    let (made, opened, gone) = (each("creat", 1), each("open", 8), each("unlink", 8));
+    format!("log-blocks 32; {made}{opened}sync;; {gone}log-close; sync")
+}
+
 fn orphans() -> Vec<String> {
-    own(&[
+    let mut scripts = own(&[
         "creat f #1; write f 0 20000; sync;; open f; unlink f; fsync /; close #1; work; creat g; write g 0 9000; fsync g",
         "mkdir A; creat A/f; creat A/g; write A/g 0 9000; sync;; open A/f; open A/g; unlink A/f; unlink A/g; rmdir A; sync; creat h; write h 0 3000; fsync h",
         "creat f; creat g; write g 0 3000; sync;; open g; rename f g; fsync g; creat h; write h 0 3000; fsync h",
@@ -530,7 +568,9 @@ fn orphans() -> Vec<String> {
         "creat f; link f g; sync;; open f; unlink f; unlink g; fsync /; creat f; write f 0 3000; fsync f",
         "creat f; setxattr f user.a x; creat g; setxattr g user.a x; sync;; open f; unlink f; sync; setxattr g user.a y; fsync g",
         "creat f; write f 0 20000; sync;; truncate f 100; unlink f; sync; creat g; write g 0 20000; fsync g",
-    ])
+    ]);
+    scripts.push(spread_orphans());
+    scripts
 }
 
 fn cuts() -> Vec<String> {

@@ -15,7 +15,7 @@ use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
 use backstitch_mechanisms::{Ordering, jbd2};
 use fastrand::Rng as Random;
 
-use super::Machine;
+use super::{Machine, full};
 
 impl Machine {
     /// Cuts the power: some of what is in memory is on the disk. What that comes to is mounted, and
@@ -123,8 +123,8 @@ impl Machine {
 /// The image as the first operations of a workload want it.
 ///
 /// # Errors
-/// Where its journal cannot be found.
-pub(crate) fn prepared(image: &Fork, operations: &[Operation]) -> Result<Fork> {
+/// Where its journal cannot be found, or it cannot be filled.
+pub(crate) fn prepared(image: &Fork, operations: &[Operation], engine: Engine) -> Result<Fork> {
     let mut image = image.clone();
     for operation in operations {
         match operation {
@@ -132,6 +132,7 @@ pub(crate) fn prepared(image: &Fork, operations: &[Operation]) -> Result<Fork> {
             Operation::LogSequence(number) => {
                 image = with_journal(image, |superblock| put(superblock, SEQUENCE, *number))?;
             }
+            Operation::FewBlocks(left) => image = full::with_few_blocks(image, *left, engine)?,
             _ => break,
         }
     }

@@ -40,6 +40,7 @@ impl MechanismKind for JournalMode {
     fn promises(&self) -> Promises {
         Promises {
             contents_may_be_stale: *self == JournalMode::Writeback,
+            scopes_hold_contents: *self == JournalMode::Full,
             has_log: true,
             ..Promises::leaving(CrashLeaves::WholeScopes)
         }

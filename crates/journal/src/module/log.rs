@@ -8,10 +8,10 @@ use backstitch_ordering::{
 };
 use backstitch_store::{PatchKind, Store};
 
-use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
+use super::{Closed, JournalMechanism, JournalMode, Logged, Running, Stage, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
 use crate::format::{ChecksumKind, Sequence, revoke};
-use crate::rules::{Rule, holds, wait_for_now};
+use crate::rules::{Rule, holds, implied, wait_for_now};
 use crate::transaction;
 
 /// Blocks that a scope may change, or a part of the log where that is small.
@@ -86,6 +86,11 @@ impl JournalMechanism {
     ) -> Option<PatchId> {
         let mut after = Vec::with_capacity(self.running.contents.len());
         let mut beside = Vec::new();
+        if self.mode != JournalMode::Ordered {
+            implied(Rule::CommitAfterContents, || {
+                self.running.contents.is_empty()
+            });
+        }
         if holds(Rule::CommitAfterContents) {
             after.extend(self.running.contents.iter().map(|c| c.1));
             after.sort_unstable();
@@ -196,6 +201,16 @@ impl Log for JournalMechanism {
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {
         let is_closed = || self.log.iter().any(|t| t.hold == id);
         self.running.hold.is_some() && is_empty(store, id) && !is_closed()
+    }
+
+    fn is_of(&self, store: &Store, id: PatchId) -> bool {
+        let is_hold =
+            |id: PatchId| self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
+        let stands_for_one = || {
+            let of = store.graph().dependencies(id);
+            is_empty(store, id) && of.into_iter().any(|(id, _)| is_hold(id))
+        };
+        !store.graph().is_live(id) || is_hold(id) || stands_for_one()
     }
 
     fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool {

@@ -31,7 +31,8 @@
 //! ([`Log::begin_close`]), in T itself: nothing leaks, and nothing is reused inside T. A freed
 //! block that is in the log is *revoked* in T, so that no older copy comes home over what the block
 //! holds next; logging it again in T takes the revocation back. Contents written into a block that
-//! an uncommitted T freed wait for T's hold.
+//! an uncommitted T freed wait for T's hold. Under `full` neither is needed: whatever a block holds
+//! next is in the log too, in T or later.
 //!
 //! # Patchgroups over several volumes
 //!
@@ -70,7 +71,7 @@ use crate::JournalMap;
 use crate::format::features::INCOMPAT_REVOKE;
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
-use crate::rules::{Rule, holds, wait_for_now};
+use crate::rules::{Rule, holds, implied, wait_for_now};
 
 pub use kind::JournalMode;
 
@@ -254,7 +255,7 @@ impl JournalMechanism {
             // nothing that comes after this hold can be among it, and the commit records keep their
             // order.
             if mode != JournalMode::Ordered {
-                backstitch_rules::implied(Rule::HoldAfterEarlierHold, || awaited.is_empty());
+                implied(Rule::HoldAfterEarlierHold, || awaited.is_empty());
             }
             let last = wait_for_now(store.graph(), Rule::HoldAfterEarlierHold, last);
             let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
@@ -404,7 +405,9 @@ impl Mechanism for JournalMechanism {
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {
             logged.freed_by = Some(self.number);
-            if holds(Rule::FreedAreRevoked) {
+            // Where contents go through the log too, what the block holds next has a later copy
+            // there. (Nothing else can write it: no volume lies in a file of one that has a log.)
+            if self.mode != JournalMode::Full && holds(Rule::FreedAreRevoked) {
                 self.running.revokes.insert(block);
             }
         }

@@ -222,6 +222,11 @@ pub trait Mechanism: Send {
     /// answered.
     fn end(&mut self, _wait_for: &mut Vec<PatchId>) {}
 
+    /// Whether the change is among what [`end`](Self::end) will append.
+    fn answers_for(&self, _id: PatchId) -> bool {
+        false
+    }
+
     /// A block was freed, and mechanisms that copied it must not bring it back. Whether nothing of
     /// it is worth writing any more; not so where the disk may come to show what was freed without
     /// showing that it was.

@@ -65,6 +65,10 @@ impl Mechanism for Sync {
         spec.kind.class != BlockClass::Data
     }
 
+    fn answers_for(&self, id: PatchId) -> bool {
+        self.made.contains(&id)
+    }
+
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {
         if holds(Rule::SyncAnswersOnceStable) {
             wait_for.append(&mut self.made);

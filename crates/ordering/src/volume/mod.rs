@@ -288,6 +288,36 @@ impl<'a> Volume<'a> {
         self.promises.scopes_are_atomic()
     }
 
+    /// Whether what a scope writes into files is a part of it as well.
+    pub fn scopes_hold_contents(&self) -> bool {
+        self.promises.scopes_hold_contents
+    }
+
+    /// Whether a change is there only together with the transaction under way.
+    pub fn goes_with_transaction(&mut self, id: PatchId) -> bool {
+        let log = self.mechanism.log();
+        log.is_some_and(|log| log.waits_for_running(self.store, id))
+    }
+
+    /// Whether a change is part of a transaction, the one under way or an earlier one: there no
+    /// later than what is changed from here on.
+    pub fn is_in_log(&mut self, id: PatchId) -> bool {
+        let log = self.mechanism.log();
+        log.is_some_and(|log| log.is_of(self.store, id))
+    }
+
+    /// Whether what an operation changed of the metadata is on stable storage when its caller is
+    /// answered.
+    pub fn answers_once_stable(&self) -> bool {
+        self.promises.answers_once_stable
+    }
+
+    /// Whether the caller of the operation under way is answered once the change is on stable
+    /// storage, and not before.
+    pub fn is_answered_for(&self, id: PatchId) -> bool {
+        self.mechanism.answers_for(id)
+    }
+
     /// Whether order is kept between this volume and those that lie in its files.
     pub fn spans_volumes(&self) -> bool {
         self.promises.spans_volumes()

@@ -161,7 +161,16 @@ fn line(row: &Row) -> String {
             "found      {workload}, state {states}: {}",
             first_line(what)
         ),
-        Fate::Survived { states, runs } => format!("SURVIVED   {states} states of {runs} runs"),
+        Fate::Survived {
+            states,
+            runs,
+            differs,
+        } => {
+            let differs = differs.as_ref();
+            let differs =
+                differs.map_or_else(String::new, |w| format!("; {w} leaves something else"));
+            format!("SURVIVED   {states} states of {runs} runs{differs}")
+        }
         Fate::Implied { asked } => format!("implied    by others, asked {asked} times"),
         Fate::Alike { runs } => format!("no effect  {runs} runs leave the same without it"),
         Fate::Tested { test } => format!("found      by {test}"),

@@ -1,0 +1,88 @@
+//! Images that are nearly full: what is freed in them is used again at once.
+
+use std::cell::RefCell;
+
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Nobody};
+use backstitch_crash_core::operation::{Operation, Path};
+use backstitch_device::Buffer;
+use backstitch_layout::{Allocate, FileSystemStatistics, Result};
+
+use super::Machine;
+
+/// The file that holds the blocks. What it shows is no part of what is judged.
+pub(super) const NAME: &[u8] = b".full";
+
+/// What filling an image changed of it.
+struct Filled {
+    start: Fork,
+    left: u32,
+    changed: Vec<(u64, Buffer)>,
+}
+
+thread_local! {
+    /// Of the image that was filled last: workloads share it.
+    static FILLED: RefCell<Option<Filled>> = const { RefCell::new(None) };
+}
+
+/// The image with all of its blocks in use but about `left`.
+///
+/// # Errors
+/// The engine's.
+pub(super) fn with_few_blocks(image: Fork, left: u32, engine: Engine) -> Result<Fork> {
+    let is_known = |filled: &Filled| {
+        filled.left == left
+            && filled.start.has_base_of(&image)
+            && filled.start.fingerprint() == image.fingerprint()
+    };
+    let known = FILLED.with_borrow(|filled| {
+        let filled = filled.as_ref().filter(|filled| is_known(filled))?;
+        Some(filled.changed.clone())
+    });
+    let changed = match known {
+        Some(changed) => changed,
+        None => {
+            let start = image.clone();
+            let changed = fill(image.clone(), left.into(), engine)?;
+            let known = changed.clone();
+            FILLED.set(Some(Filled {
+                start,
+                left,
+                changed: known,
+            }));
+            changed
+        }
+    };
+    let mut full = image;
+    for (block, bytes) in changed {
+        full.set_block(block, bytes);
+    }
+    Ok(full)
+}
+
+/// Reserves blocks for the file, as many as there are, and unmounts; what is changed then.
+fn fill(image: Fork, left: u64, engine: Engine) -> Result<Vec<(u64, Buffer)>> {
+    let mut machine = Machine::new(image, engine, &mut Nobody)?;
+    let path = Path::plain(std::str::from_utf8(NAME).expect("a plain name"));
+    let mut apply = |operation: Operation| -> Result<FileSystemStatistics> {
+        machine.apply(&operation, &mut Nobody)?;
+        machine.answer(&operation, &mut Nobody)?;
+        Ok(machine.mount.fs.statistics())
+    };
+    let mut now = apply(Operation::Create(path.clone(), None))?;
+    let mut bytes = 0;
+    while now.free_blocks > left {
+        // With the blocks that lead to them.
+        let more = now.free_blocks - left;
+        let more = (more - more / 128).saturating_sub(3).max(1) * u64::from(now.block_size_bytes);
+        let reserve = Allocate::Reserve { keep_size: false };
+        now = apply(Operation::Allocate(path.clone(), reserve, bytes, more))?;
+        bytes += more;
+    }
+    machine.mount.unmount(&mut Nobody)?;
+    let full = machine.mount.fork();
+    let changed = full.changed_blocks();
+    Ok(changed
+        .map(|(block, bytes)| (block, bytes.clone()))
+        .collect())
+}

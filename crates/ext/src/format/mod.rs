@@ -17,6 +17,7 @@ pub mod features;
 pub mod group;
 pub mod htree;
 pub mod inode;
+pub mod log_record;
 pub mod posix_acl;
 pub mod record;
 pub mod superblock;
@@ -41,6 +42,9 @@ pub const JOURNAL_INODE: u32 = 8;
 /// The first inode that files may have in a revision 0 file system; also mke2fs's choice for
 /// revision 1.
 pub const GOOD_OLD_FIRST_INODE: u32 = 11;
+/// The inode of the file that a log of ours is in, where mkfs makes one: the first one behind
+/// lost+found.
+pub const FIRST_LOG_INODE: u32 = GOOD_OLD_FIRST_INODE + 1;
 /// The size of an inode in a revision 0 file system.
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 /// The longest name in a directory.

@@ -222,7 +222,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "flush_ms" | "partition"
         | "offset" | "sizelimit" | "reclaim_wait" | "threads" | "ordering" | "journal_dev"
-        | "atomic" | "stack" => {
+        | "log_device" | "atomic" | "stack" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ => {
@@ -288,7 +288,7 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
                 .parse()
                 .map_err(|_| bad("block or a power of two from 512 on"))?;
         }
-        "journal_dev" => options.journal_device = Some(value.into()),
+        "journal_dev" | "log_device" => options.journal_device = Some(value.into()),
         "stack" => options.stack = Some(value.into()),
         "threads" => {
             options.threads = value.parse().map_err(|_| bad("a number of threads"))?;

@@ -2,7 +2,7 @@
 
 use backstitch_formats::{Layout, usual};
 use backstitch_layout::tools::{JournalFeatures, Mkfs, MkfsError, MkfsJournal};
-use backstitch_mechanisms::usual_for;
+use backstitch_mechanisms::{Ordering, usual_for};
 
 use crate::device::ForkDevice;
 use crate::image::Fork;
@@ -51,18 +51,29 @@ impl ImageOptions {
         self.make_with(true)
     }
 
+    /// The same with what a mechanism needs.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_for(&self, ordering: Ordering) -> Result<Fork, MkfsError> {
+        match ordering.log_kind() {
+            Some(kind) if kind.name() != usual_log() => {
+                let log_bytes = LOG_BLOCKS * u64::from(self.block_bytes);
+                let mkfs = Mkfs {
+                    features: features(ordering),
+                    journal_bytes: Some(log_bytes),
+                    ..self.mkfs()
+                };
+                Fork::formatted(self.layout, &mkfs, self.size_bytes, self.block_bytes)
+            }
+            kind => self.make_with(kind.is_some()),
+        }
+    }
+
     fn make_with(&self, has_journal: bool) -> Result<Fork, MkfsError> {
-        let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
         let mkfs = Mkfs {
-            block_size: Some(self.block_bytes),
-            blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
-            // Small tables, and none kept for growing: what never changes is looked at in every
-            // state all the same.
-            inodes: Some(256),
-            features: features(has_journal),
-            device_is_zero: true,
-            journal_features: self.journal_features,
-            ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
+            features: features(usual_for(has_journal)),
+            ..self.mkfs()
         };
         let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
         let journal_bytes = 1024 * u64::from(block_bytes);
@@ -82,10 +93,32 @@ impl ImageOptions {
             Fork::formatted(self.layout, &mkfs, size_bytes, block_bytes)?
         })
     }
+
+    fn mkfs(&self) -> Mkfs {
+        let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
+        Mkfs {
+            block_size: Some(self.block_bytes),
+            blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
+            // Small tables, and none kept for growing: what never changes is looked at in every
+            // state all the same.
+            inodes: Some(256),
+            device_is_zero: true,
+            journal_features: self.journal_features,
+            ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
+        }
+    }
 }
 
-fn features(has_journal: bool) -> Vec<String> {
-    let mut features = usual_for(has_journal).image_features();
+/// The blocks of a log that is no journal: few, so that it turns now and then.
+const LOG_BLOCKS: u64 = 512;
+
+/// What the usual log is called.
+fn usual_log() -> &'static str {
+    usual_for(true).log_kind().map_or("", |kind| kind.name())
+}
+
+fn features(ordering: Ordering) -> Vec<String> {
+    let mut features = ordering.image_features();
     features.push("^resize_inode".to_owned());
     features
 }

@@ -202,8 +202,7 @@ impl Campaign {
     pub(crate) fn start(&self) -> Result<Fork, CampaignError> {
         Ok(match &self.base {
             Some(base) => base.clone(),
-            None if self.ordering.has_log() => self.image.make_journaled()?,
-            None => self.image.make()?,
+            None => self.image.make_for(self.ordering)?,
         })
     }
 

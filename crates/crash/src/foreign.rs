@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::campaign::Observer;
 use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::replayed;
 
 /// Has a sample of the states looked at by foreign tools.
 pub struct Foreign {
@@ -54,7 +55,16 @@ impl Foreign {
         Ok(path)
     }
 
+    /// What is in a log of ours nobody else brings home.
+    fn without_our_log(state: &Fork) -> io::Result<Fork> {
+        match needs_recovery(state) {
+            true => Ok(state.clone()),
+            false => replayed(state).map_err(io::Error::other),
+        }
+    }
+
     fn e2fsck(&self, state: &Fork) -> io::Result<Option<String>> {
+        let state = &Self::without_our_log(state)?;
         let path = self.image(state)?;
         // Whose journal is not empty is what the replay makes of it, and then nothing at all may be
         // wrong.
@@ -83,6 +93,7 @@ impl Foreign {
 
     fn kernel(&self, state: &Fork) -> io::Result<Option<String>> {
         let _one = self.loop_device.lock().unwrap_or_else(|p| p.into_inner());
+        let state = &Self::without_our_log(state)?;
         let image = self.image(state)?;
         let place = image.with_extension("mnt");
         fs::create_dir(&place)?;

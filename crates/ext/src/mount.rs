@@ -82,7 +82,7 @@ impl LayoutKind for Ext2 {
             hashed: Default::default(),
             shared_blocks: Default::default(),
             max_file_bytes,
-            is_journaled: request.journaled,
+            is_journaled: request.journaled && sb.features.has_compat(COMPAT_HAS_JOURNAL),
             sb,
         };
         format.check_root(v)?;
@@ -160,12 +160,24 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
         let why = request.unwritable_journal.as_deref();
         let why = why.unwrap_or("the image has a journal, which this ordering does not write");
         Some(format!("{why}; -o nojournal writes it without its journal"))
+    } else if trust == Trust::No && is_left_with_log(sb) {
+        let why = "the image was left by a crash, and the log that has the rest is not at hand; \
+                   name it with -o log_device=, or run fsck without it";
+        Some(why.to_string())
     } else if trust == Trust::No {
         Some("the image was not unmounted cleanly and may be damaged; run fsck on it".to_string())
     } else {
         None
     };
     (trust, reason)
+}
+
+/// Whether a mount that wrote a log of ours was the last one, and did not end.
+fn is_left_with_log(sb: &Superblock) -> bool {
+    sb.state & STATE_ERROR == 0
+        && sb.record.is_some_and(|r| {
+            r.mechanism == CrashRecord::IN_LOG && r.matches(sb.mtime, sb.mount_count)
+        })
 }
 
 impl Ext2 {

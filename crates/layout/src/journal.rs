@@ -5,13 +5,14 @@
 //! then lets it finish what a crash interrupted: the list of orphans, which is changed through the
 //! journal as everything else is.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMap;
 use backstitch_journal::recovery::HomeContents;
 
-use crate::{Result, Timestamp};
+use crate::{Error, Result, Timestamp};
 
 /// Where a file system keeps its journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,40 @@ pub struct RecoveryMark {
     pub is_damaged: bool,
     /// Errors had been met while the journal was written.
     pub has_errors: bool,
+}
+
+/// What a file system says of a log that one of our mechanisms writes, beside the journal that its
+/// format knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogNote {
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// The blocks of the file system.
+    pub home_blocks: u64,
+    /// Where the log is; `None` where there was none yet.
+    pub place: Option<NotedPlace>,
+    /// How the file system was left.
+    pub left: Left,
+}
+
+/// Where a log of ours is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotedPlace {
+    /// In a file that has these blocks.
+    File(Vec<Range<u64>>),
+    /// Outside the file system; this names it.
+    Elsewhere([u8; 16]),
+}
+
+/// How a file system was left, as its log is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It was unmounted, or somebody has repaired it: whatever is in a log does not belong to it.
+    Clean,
+    /// A mount that wrote the log did not end.
+    InUse,
+    /// Something else wrote it, and did not end.
+    ByOthers,
 }
 
 /// A block's number and its new bytes.
@@ -108,6 +143,30 @@ pub trait JournalHost: HomeContents + Send + Sync {
     /// # Errors
     /// The device's.
     fn drop_orphans(&self, device: &dyn BlockDevice) -> Result<()>;
+
+    /// What the file system says of a log of ours; `None` where it cannot have one.
+    ///
+    /// # Errors
+    /// Where the device holds no such file system, or one whose log cannot be found.
+    fn log_note(&self, _device: &dyn BlockDevice) -> Result<Option<LogNote>> {
+        Ok(None)
+    }
+
+    /// Notes the name of a log of ours that lies elsewhere, and flushes.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] where the layout has no room for that; the device's.
+    fn note_log(&self, _device: &dyn BlockDevice, _uuid: [u8; 16]) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    /// What such a log held is at home: the file system is as if it had been unmounted. Flushes.
+    ///
+    /// # Errors
+    /// The device's.
+    fn log_is_home(&self, _device: &dyn BlockDevice) -> Result<()> {
+        Err(Error::NotSupported)
+    }
 }
 
 /// What [`JournalHost::next_orphans`] found.

@@ -37,7 +37,8 @@ pub use fs::{
     ReclaimProgress, ReclaimStep, Rename,
 };
 pub use journal::{
-    ChangedBlock, JournalHost, JournalLocation, JournalPlace, Orphans, RecoveryMark,
+    ChangedBlock, JournalHost, JournalLocation, JournalPlace, Left, LogNote, NotedPlace, Orphans,
+    RecoveryMark,
 };
 pub use log::{Findable, FoundLog, LogDamage, LogKind, LogReport, LogSite};
 pub use pieces::{Piece, pieces_of_blocks};

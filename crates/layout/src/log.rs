@@ -101,6 +101,15 @@ pub trait LogKind: Sync {
     /// Where the log cannot be found, or cannot be believed.
     fn find(&self, site: LogSite<'_>) -> Result<Findable>;
 
+    /// The file system is about to be written through the log that was found: notes in it what the
+    /// recovery after a crash goes by, where that is not there yet.
+    ///
+    /// # Errors
+    /// The device's.
+    fn claim(&self, _site: LogSite<'_>) -> Result<()> {
+        Ok(())
+    }
+
     /// The blocks that writers of the log fill, those of the log's own device numbered behind the
     /// file system's; none where it cannot be written.
     fn blocks(&self, site: LogSite<'_>) -> Vec<Range<u64>>;

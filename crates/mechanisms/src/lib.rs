@@ -12,12 +12,14 @@
 //! Other code asks for what it needs: [`usual_for`], [`fastest`], [`in_order`], [`interchangeable`].
 
 pub mod jbd2;
+pub mod lffs;
 
 use std::fmt;
 use std::str::FromStr;
 
 use backstitch_journal::JournalMode;
 use backstitch_layout::LogKind;
+use backstitch_lffs::Variant;
 use backstitch_ordering::{
     AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, CrashRecord, INTERBUFFER,
     LogPlace, Mechanism, MechanismKind, NoLog, Promises, SCHEDULER, SOFT, SYNC,
@@ -26,10 +28,11 @@ use backstitch_rules::{Id, Site};
 use thiserror::Error;
 
 pub use backstitch_journal::rules::Rule as JournalRule;
+pub use backstitch_lffs::rules::Rule as LffsRule;
 pub use backstitch_ordering::rules::Rule as OrderingRule;
 
 /// The order rules of all mechanisms, and those that each of them states.
-pub const RULES: &[&[Site]] = &[OrderingRule::SITES, JournalRule::SITES];
+pub const RULES: &[&[Site]] = &[OrderingRule::SITES, JournalRule::SITES, LffsRule::SITES];
 
 /// A registered mechanism.
 #[derive(Clone, Copy)]
@@ -77,8 +80,23 @@ impl Ordering {
     /// A journal of metadata and contents.
     pub const JOURNAL_FULL: Ordering = Ordering::logging(JournalMode::Full.kind(), &jbd2::Jbd2);
 
+    /// A log of operations in a file of the file system.
+    pub const LFFS_FILE: Ordering = Ordering::logging(Variant::File.kind(), &lffs::LffsFile);
+    /// The same on the same device, outside the file system; each operation waits for it.
+    pub const LFFS_WAFS_1SYNC: Ordering =
+        Ordering::logging(Variant::OneSync.kind(), &lffs::LffsWafs::SAME);
+    /// The same, and nobody waits.
+    pub const LFFS_WAFS_1ASYNC: Ordering =
+        Ordering::logging(Variant::OneAsync.kind(), &lffs::LffsWafs::SAME);
+    /// The same on another device; each operation waits for it.
+    pub const LFFS_WAFS_2SYNC: Ordering =
+        Ordering::logging(Variant::TwoSync.kind(), &lffs::LffsWafs::OTHER);
+    /// The same, and nobody waits.
+    pub const LFFS_WAFS_2ASYNC: Ordering =
+        Ordering::logging(Variant::TwoAsync.kind(), &lffs::LffsWafs::OTHER);
+
     /// All of them; of those with a number in their names the ones that the papers measured most.
-    pub const ALL: [Ordering; 11] = [
+    pub const ALL: [Ordering; 16] = [
         Ordering::SOFT,
         Ordering::ASYNC,
         Ordering::SYNC,
@@ -90,6 +108,11 @@ impl Ordering {
         Ordering::JOURNAL_WRITEBACK,
         Ordering::JOURNAL_ORDERED,
         Ordering::JOURNAL_FULL,
+        Ordering::LFFS_FILE,
+        Ordering::LFFS_WAFS_1SYNC,
+        Ordering::LFFS_WAFS_1ASYNC,
+        Ordering::LFFS_WAFS_2SYNC,
+        Ordering::LFFS_WAFS_2ASYNC,
     ];
 
     /// A mechanism that is not registered, for a test of one.
@@ -237,9 +260,10 @@ pub fn in_order() -> impl Iterator<Item = Ordering> {
 /// The mechanisms with which an image can be mounted that was unmounted from this one, the
 /// [`usual_for`] one first.
 pub fn interchangeable(with: Ordering) -> Vec<Ordering> {
-    let usual = usual_for(with.has_log());
-    let others = in_order().filter(|o| o.has_log() == with.has_log() && *o != usual);
-    let mut all: Vec<Ordering> = others.chain([usual]).collect();
+    let name = |o: Ordering| o.log_kind().map(LogKind::name);
+    let usual = Some(usual_for(with.has_log())).filter(|usual| name(*usual) == name(with));
+    let others = in_order().filter(|o| name(*o) == name(with) && Some(*o) != usual);
+    let mut all: Vec<Ordering> = others.chain(usual).collect();
     all.reverse();
     all
 }
@@ -298,7 +322,12 @@ mod tests {
                 "amom=periodic:300",
                 "journal=writeback",
                 "journal=ordered",
-                "journal=full"
+                "journal=full",
+                "lffs-file",
+                "lffs-wafs=1sync",
+                "lffs-wafs=1async",
+                "lffs-wafs=2sync",
+                "lffs-wafs=2async"
             ]
         );
         for ordering in Ordering::ALL {
@@ -345,16 +374,20 @@ mod tests {
         let mut codes = BTreeSet::new();
         for ordering in Ordering::ALL {
             let promises = ordering.promises();
-            assert_eq!(ordering.crash_record().is_none(), promises.has_log);
             if let Some(record) = ordering.crash_record() {
-                assert_eq!(record.is_trusted(), promises.keeps_order());
+                let is_trusted = promises.keeps_order() && !promises.has_log;
+                assert_eq!(record.is_trusted(), is_trusted);
+                assert_eq!(record == CrashRecord::IN_LOG, promises.has_log);
                 match codes.insert(record.code()) {
                     true => assert_eq!(recorded(record), Some(ordering)),
-                    false => assert!(ordering.name().starts_with("amom="), "{ordering}"),
+                    false => {
+                        let kind = ordering.name().split(['=', '-']).next();
+                        assert!(matches!(kind, Some("amom" | "lffs")), "{ordering}");
+                    }
                 }
             }
         }
-        assert_eq!(codes, BTreeSet::from([0, 1, 2, 3, 4, 5]));
+        assert_eq!(codes, BTreeSet::from([0, 1, 2, 3, 4, 5, 6]));
     }
 
     #[test]
@@ -384,6 +417,8 @@ mod tests {
             "journal=full",
             "journal=writeback"
         ]));
+        assert!(after(Ordering::LFFS_FILE).eq(["lffs-file"]));
+        assert!(after(Ordering::LFFS_WAFS_1SYNC).eq(["lffs-wafs=1async", "lffs-wafs=1sync"]));
         assert!(!in_order().any(|o| o == fastest()));
     }
 }

@@ -83,17 +83,22 @@ impl Promises {
 ///
 /// The codes are part of the image formats (`docs/FORMAT.md`): giving one out is a change of those,
 /// as a new feature bit is. 0 is `async`, 1 `soft`, 2 `sync`, 3 `scheduler`, 4 `interbuffer`,
-/// 5 `amom` under any policy. All but [`ANYTHING`](Self::ANYTHING) stand for mechanisms after which
-/// a crash leaves [`CrashLeaves::Excess`].
+/// 5 `amom` under any policy, 6 a log beside the layout's own journal. All but
+/// [`ANYTHING`](Self::ANYTHING) and [`IN_LOG`](Self::IN_LOG) stand for mechanisms after which a crash
+/// leaves [`CrashLeaves::Excess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CrashRecord(u8);
 
 /// The last code that has a meaning.
-const LAST_CODE: u8 = 5;
+const LAST_CODE: u8 = 6;
 
 impl CrashRecord {
     /// A crash may have left anything: such an image is never trusted.
     pub const ANYTHING: CrashRecord = CrashRecord(0);
+
+    /// What a crash leaves is in order once the log that the mount wrote is brought home, and not
+    /// before.
+    pub const IN_LOG: CrashRecord = CrashRecord(6);
 
     /// The record with this code; `None` where this version knows of none.
     pub const fn from_code(code: u8) -> Option<CrashRecord> {
@@ -110,7 +115,7 @@ impl CrashRecord {
 
     /// Whether a crash left only what a trusted recovery may find.
     pub fn is_trusted(self) -> bool {
-        self != CrashRecord::ANYTHING
+        self != CrashRecord::ANYTHING && self != CrashRecord::IN_LOG
     }
 }
 

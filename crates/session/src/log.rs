@@ -74,6 +74,9 @@ pub fn prepare(
         None => Err("this version writes no log".to_owned()),
     };
     let is_written = access.ordering.has_log() && !is_read_only;
+    if let Some(kind) = log_kind.filter(|_| is_written && log.is_ok()) {
+        kind.claim(site)?;
+    }
     let is_joined = is_written && log.as_ref().is_ok_and(|log| log.is_on_log_device);
     let device = match log_device {
         Some(log_device) if is_joined => {

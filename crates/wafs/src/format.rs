@@ -177,6 +177,11 @@ pub fn record_bytes(len_bytes: u64) -> u64 {
     (RecordHeader::BYTES + len_bytes).next_multiple_of(RECORD_ALIGNMENT_BYTES)
 }
 
+/// The checksum of a payload.
+pub fn checksum(payload: &[u8]) -> u32 {
+    crc32c::crc32c(payload)
+}
+
 /// What the checksums of a log's records begin with.
 pub fn seed(uuid: &[u8; 16]) -> u32 {
     crc32c::crc32c(uuid)

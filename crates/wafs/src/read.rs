@@ -9,7 +9,7 @@ use backstitch_device::BlockDevice;
 use zerocopy::FromBytes;
 
 /// What is read at a time.
-const WINDOW_BYTES: u64 = 64 << 10;
+pub(crate) const WINDOW_BYTES: u64 = 64 << 10;
 
 /// A record as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub(crate) struct Place<'d> {
     pub(crate) device: &'d dyn BlockDevice,
     pub(crate) circle: Circle,
     pub(crate) seed: u32,
+    /// Reads end where a whole number of these does.
+    pub(crate) window_bytes: u64,
 }
 
 /// A part of the log in memory.
@@ -63,7 +65,7 @@ impl Window {
         }
         self.from = at.0;
         // To a whole number of windows, so that the device sees long reads at good places.
-        let end = (at.0 + len).next_multiple_of(WINDOW_BYTES);
+        let end = (at.0 + len).next_multiple_of(place.window_bytes);
         let end = end.min(limit.0).max(at.0 + len);
         let mut filled = self.bytes.len();
         self.bytes.resize((end - at.0) as usize, 0);
@@ -192,6 +194,19 @@ impl<'d> Log<'d> {
     /// # Errors
     /// Where there is no log, where it cannot be believed, and where the device fails.
     pub fn open(device: &'d dyn BlockDevice) -> Result<Log<'d>> {
+        Log::open_with(device, WINDOW_BYTES)
+    }
+
+    /// The same, reading nothing but the bytes of records and of what stands behind the last one:
+    /// for those who go by what is read.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_sparingly(device: &'d dyn BlockDevice) -> Result<Log<'d>> {
+        Log::open_with(device, 1)
+    }
+
+    fn open_with(device: &'d dyn BlockDevice, window_bytes: u64) -> Result<Log<'d>> {
         let (superblock, damaged) = superblock(device)?;
         let mut log = Log {
             place: Place {
@@ -200,6 +215,7 @@ impl<'d> Log<'d> {
                     log_bytes: superblock.log_bytes.get(),
                 },
                 seed: seed(&superblock.uuid),
+                window_bytes,
             },
             superblock,
             damaged,
@@ -290,11 +306,12 @@ impl<'d> Log<'d> {
     }
 
     /// The record before the end, though a checkpoint has let it go.
-    pub(crate) fn last_record_bytes(&self) -> u64 {
+    pub fn last_record_bytes(&self) -> u64 {
         self.last.map_or(0, |last| self.end.0 - last.0)
     }
 
-    pub(crate) fn last_time(&self) -> u64 {
+    /// When the record before the end was appended.
+    pub fn last_time(&self) -> u64 {
         self.last_time
     }
 

@@ -57,7 +57,7 @@ use std::sync::Arc;
   reclaim_wait=SECONDS  how long an unmount continues to reclaim what a crash left (default 20); the next mount does the rest
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty
-  journal_dev=IMAGE2  the device that has the journal
+  journal_dev=IMAGE2  the device that has the journal (or log_device=, the write-ahead log)
   partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
   offset=BYTES        where the file system begins in the image
   sizelimit=BYTES     how long it is (default: to the image's end); both are mount(8)'s options for a loop device

@@ -27,6 +27,7 @@ pub(super) fn mechanism(
         return Ok(ordering.make_read_only());
     }
     let found = kind.find(site)?.map_err(Error::Unsupported)?;
+    kind.claim(site)?;
     let made = ordering.make(Some(found.place));
     made.map_err(|error| Error::Unsupported(error.to_string()))
 }

@@ -238,10 +238,7 @@ mod tests {
             most_states: 1,
             most_new: 1,
         };
-        let image = match ordering.has_log() {
-            true => ImageOptions::default().make_journaled(),
-            _ => ImageOptions::default().make(),
-        };
+        let image = ImageOptions::default().make_for(ordering);
         watch::switch_off(rule.map(|rule| (rule.into(), Form::Whole)));
         let left = left(&image.unwrap(), &parse_script(script).unwrap(), &plan);
         watch::switch_off(None);

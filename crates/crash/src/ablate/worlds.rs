@@ -46,18 +46,16 @@ impl World {
     ///
     /// What is explored in one of them only is added to the workloads.
     pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
-        let is_journal = ablation.ordering.has_log();
+        let ordering = ablation.ordering;
+        let log = |of: Ordering| of.log_kind().map(|kind| kind.name());
+        let is_journal = ordering.has_log() && log(ordering) == log(usual_for(true));
         let made = |features: JournalFeatures| {
             let options = ImageOptions {
                 journal_features: features,
                 ..ImageOptions::default()
             };
-            match is_journal {
-                true => options.make_journaled(),
-                false => options.make(),
-            }
+            options.make_for(ordering)
         };
-        let ordering = ablation.ordering;
         let world = |name, image: &Fork, is_torn, steps| World {
             name,
             ordering,
@@ -84,6 +82,8 @@ impl World {
             worlds.push(world("small steps", &plain, false, Steps::Small));
             worlds.push(world("async commit", &at_once, false, Steps::Usual));
             worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));
+        } else if ordering.has_log() {
+            worlds.push(world("small steps", &plain, false, Steps::Small));
         } else if let Some((made, on_them)) = scripts::on_crossing_names() {
             worlds.push(World {
                 has_crossing_names: true,

@@ -102,8 +102,10 @@ impl Machine {
     ) -> Result<Machine> {
         self.mount.unmount(watcher)?;
         let before = self.engine.ordering;
-        let is_possible =
-            |next: &Ordering| next.has_log() == before.has_log() && before.promises().keeps_order();
+        let is_possible = |next: &Ordering| {
+            let log = |of: &Ordering| of.log_kind().map(|kind| kind.name());
+            log(next) == log(&before) && before.promises().keeps_order()
+        };
         let engine = Engine {
             ordering: ordering.filter(is_possible).unwrap_or(before),
             ..self.engine

@@ -1,6 +1,6 @@
 //! How many groups, inodes and reserved blocks a file system gets, as mke2fs computes it.
 
-use super::{Mkfs, MkfsError, features, journal};
+use super::{Mkfs, MkfsError, features, journal, log_file};
 use backstitch_ext::format::features::{
     COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, COMPAT_SPARSE_SUPER2, RO_COMPAT_LARGE_FILE,
     RO_COMPAT_SPARSE_SUPER,
@@ -34,6 +34,10 @@ pub struct Geometry {
     pub(super) lost_and_found_blocks: u32,
     /// The blocks of the journal; 0 for none.
     pub(super) journal_blocks: u32,
+    /// The blocks of the file that a log of ours is in; 0 for none.
+    pub(super) log_blocks: u32,
+    /// The length of the log behind the file system; 0 for none.
+    pub(super) behind_bytes: u64,
 }
 
 /// The numbers while they are being adjusted to each other.
@@ -62,7 +66,8 @@ impl Geometry {
             let what = format!("{size} bytes wanted, the device has {device_size_bytes}");
             return Err(MkfsError::BadOption(what));
         }
-        let numbers = Numbers::compute(options, size)?;
+        let behind_bytes = log_file::behind_bytes(options, size)?;
+        let numbers = Numbers::compute(options, size - behind_bytes)?;
         let raw = numbers.raw_superblock(options);
         let mut bytes = [0; SUPERBLOCK_SIZE];
         bytes.copy_from_slice(raw.as_bytes());
@@ -70,11 +75,14 @@ impl Geometry {
         let per_block = LOST_AND_FOUND_BYTES / superblock.block_size;
         let lost_and_found_blocks = per_block.clamp(2, 12);
         let journal_blocks = journal::blocks(options, &superblock)?;
+        let log_blocks = log_file::blocks(options, &superblock)?;
         let mut geometry = Geometry {
             superblock,
             raw,
             lost_and_found_blocks,
             journal_blocks,
+            log_blocks,
+            behind_bytes,
         };
         let overhead = geometry.raw.s_overhead_clusters.get() + journal_blocks;
         geometry.raw.s_overhead_clusters = overhead.into();
@@ -102,10 +110,12 @@ impl Geometry {
             .saturating_sub(self.overhead_of_group(group))
     }
 
-    /// The blocks of the root directory, lost+found, the resize inode's tree and the journal.
+    /// The blocks of the root directory, lost+found, the resize inode's tree, the journal and the
+    /// log.
     fn first_files_blocks(&self) -> u32 {
         let journal = journal::all_blocks(self.journal_blocks, self.superblock.block_size);
-        1 + self.lost_and_found_blocks + u32::from(self.has_resize_inode()) + journal
+        let log = journal::all_blocks(self.log_blocks, self.superblock.block_size);
+        1 + self.lost_and_found_blocks + u32::from(self.has_resize_inode()) + journal + log
     }
 
     /// Whether there is a resize inode; also with no block reserved, as mke2fs has it.

@@ -5,7 +5,7 @@ use backstitch_journal::format::{Features as JournalFeatures, Superblock as Jour
 use backstitch_layout::BlockNumber;
 
 use super::writer::{Writer, put_pointer};
-use super::{Mkfs, MkfsError};
+use super::{Mkfs, MkfsError, log_file};
 use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, POINTERS};
 use backstitch_ext::format::{JOURNAL_INODE, Superblock};
@@ -41,7 +41,8 @@ pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> 
         options.journal_uuid.is_some(),
     );
     let has_features = options.journal_features != JournalFeatures::default();
-    if !has_journal && (has_size || is_outside || has_features) {
+    let is_log_file = !has_journal && log_file::is_asked_for(options) && !is_outside;
+    if !has_journal && (has_size && !is_log_file || is_outside || has_features) {
         return bad("journal options need has_journal (-t ext3)");
     }
     if (has_size || has_features) && is_outside {
@@ -87,13 +88,7 @@ impl Writer<'_> {
     pub(super) fn write_journal(&mut self) -> Result<(), MkfsError> {
         let blocks = self.geometry.journal_blocks;
         let taken = self.allocate(all_blocks(blocks, self.sb.block_size));
-        let mut tree = Tree {
-            taken: taken.into_iter(),
-            left: blocks,
-            data: Vec::new(),
-            indirect: Vec::new(),
-            pointers: self.block_size() / 4,
-        };
+        let mut tree = Tree::new(taken, blocks, self.block_size());
         let mut raw = self.new_inode(0o100_600, 1, &[]);
         let mut copy = [0; POINTERS + 2];
         for (index, pointer) in copy.iter_mut().take(POINTERS).enumerate() {
@@ -128,19 +123,30 @@ impl Writer<'_> {
 }
 
 /// A file's map as it is built.
-struct Tree {
+pub(super) struct Tree {
     taken: std::vec::IntoIter<BlockNumber>,
     /// The file's blocks that are still to be placed.
     left: u32,
-    data: Vec<BlockNumber>,
-    indirect: Vec<(BlockNumber, Vec<u8>)>,
+    pub(super) data: Vec<BlockNumber>,
+    pub(super) indirect: Vec<(BlockNumber, Vec<u8>)>,
     pointers: usize,
 }
 
 impl Tree {
+    /// The map of a file of so many blocks, which lie with those that map them in these.
+    pub(super) fn new(taken: Vec<BlockNumber>, blocks: u32, block_bytes: usize) -> Tree {
+        Tree {
+            taken: taken.into_iter(),
+            left: blocks,
+            data: Vec::new(),
+            indirect: Vec::new(),
+            pointers: block_bytes / 4,
+        }
+    }
+
     /// A block of the file, or a tree of `depth` levels of indirect blocks above some; 0 once all
     /// are placed.
-    fn take(&mut self, depth: usize) -> BlockNumber {
+    pub(super) fn take(&mut self, depth: usize) -> BlockNumber {
         if self.left == 0 {
             return BlockNumber::NONE;
         }

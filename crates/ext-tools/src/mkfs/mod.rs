@@ -19,6 +19,7 @@
 mod geometry;
 mod journal;
 mod journal_device;
+mod log_file;
 mod writer;
 
 use backstitch_device::BlockDevice;
@@ -52,6 +53,19 @@ pub fn write(wanted: &Mkfs, device: &dyn BlockDevice) -> Result<Superblock, Mkfs
     writer::write(wanted, &geometry, device)
 }
 
+/// The word for a file that a log of ours is in.
+const LOG_FILE: &str = "lffs_log";
+
+/// The word for a write-ahead log of ours behind the file system.
+const LOG_BEHIND: &str = "wafs_log";
+
+/// Whether the last of these words is there without a `^`.
+fn has_word(wanted: &Mkfs, name: &str) -> bool {
+    let last = wanted.features.iter().rev();
+    let mut last = last.filter(|word| word.trim_start_matches('^') == name);
+    last.next().is_some_and(|word| word == name)
+}
+
 /// The features that are asked for: those that mke2fs gives ext2 (revision 0 has none), as the
 /// words change them.
 fn features(wanted: &Mkfs) -> Result<Features, MkfsError> {
@@ -65,6 +79,8 @@ fn features(wanted: &Mkfs) -> Result<Features, MkfsError> {
             None => (&**word, true),
         };
         match name {
+            // No features to anybody else: to them one is a file, and the other one is not there.
+            LOG_FILE | LOG_BEHIND => {}
             "none" => features = Features::default(),
             name if features.set_by_name(name, on) => {}
             name => return Err(MkfsError::Unsupported(name.to_owned())),

@@ -1,6 +1,6 @@
 //! Writing a new file system.
 
-use super::{Geometry, Mkfs, MkfsError};
+use super::{Geometry, Mkfs, MkfsError, log_file};
 use backstitch_device::{BlockDevice, Buffer, WriteRequest};
 use backstitch_ext::format::directory;
 use backstitch_ext::format::features::{INCOMPAT_FILETYPE, RO_COMPAT_LARGE_FILE};
@@ -8,9 +8,10 @@ use backstitch_ext::format::group::{FLAG_INODE_TABLE_ZEROED, RawGroupDescriptor}
 use backstitch_ext::format::inode::{
     BASE_SIZE, DIRECT_POINTERS, DOUBLE_INDIRECT, EXTRA_SIZE, RawInode, RawInodeExtra, encode_time,
 };
+use backstitch_ext::format::log_record::LogRecord;
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{
-    GOOD_OLD_FIRST_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, bitmap,
+    FIRST_LOG_INODE, GOOD_OLD_FIRST_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, bitmap,
 };
 use backstitch_ext::journal::BACKUP_BLOCKS;
 use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber, Timestamp};
@@ -185,10 +186,21 @@ impl<'a> Writer<'a> {
         if self.geometry.journal_blocks > 0 {
             self.write_journal()?;
         }
+        if self.geometry.log_blocks > 0 {
+            self.write_log_file()?;
+        }
         self.free_blocks_total = GroupNumber::all(self.sb.groups)
             .map(|group| self.free_blocks(group))
             .sum();
         Ok(())
+    }
+
+    /// The last inode that is in use.
+    fn last_inode(&self) -> u32 {
+        match self.geometry.log_blocks {
+            0 => LOST_AND_FOUND_INODE,
+            _ => FIRST_LOG_INODE,
+        }
     }
 
     fn directory_code(&self) -> u8 {
@@ -205,9 +217,20 @@ impl<'a> Writer<'a> {
         let mut block =
             directory::new_directory_block(self.block_size(), ROOT_INODE, ROOT_INODE, code);
         let dots = 2 * directory::required_len(1);
-        let entry =
-            directory::encode_entry(LOST_AND_FOUND_INODE, code, name, self.block_size() - dots);
-        block[dots..dots + entry.len()].copy_from_slice(&entry);
+        let mut at = dots;
+        let mut rest = self.block_size() - dots;
+        if self.geometry.log_blocks > 0 {
+            let code = match self.directory_code() {
+                directory::TYPE_UNKNOWN => directory::TYPE_UNKNOWN,
+                _ => directory::type_code(FileType::Regular),
+            };
+            let len = directory::required_len(log_file::NAME.len());
+            let entry = directory::encode_entry(FIRST_LOG_INODE, code, log_file::NAME, len);
+            block[at..at + entry.len()].copy_from_slice(&entry);
+            (at, rest) = (at + len, rest - len);
+        }
+        let entry = directory::encode_entry(LOST_AND_FOUND_INODE, code, name, rest);
+        block[at..at + entry.len()].copy_from_slice(&entry);
         let rec_len = directory::encode_rec_len(dots / 2).to_le_bytes();
         block[dots / 2 + directory::OFFSET_REC_LEN..][..2].copy_from_slice(&rec_len);
         let mut raw = self.new_inode(0o040_755, 3, blocks);
@@ -361,7 +384,7 @@ impl<'a> Writer<'a> {
 
     fn inode_bitmap(&self, group: GroupNumber) -> Vec<u8> {
         let mut bytes = vec![0; self.block_size()];
-        for inode in InodeNumber::FIRST.through(LOST_AND_FOUND_INODE) {
+        for inode in InodeNumber::FIRST.through(self.last_inode()) {
             if self.sb.group_of_inode(inode) == group {
                 bitmap::set(&mut bytes, self.sb.index_in_group(inode) as usize);
             }
@@ -410,7 +433,7 @@ impl<'a> Writer<'a> {
 
     fn free_inodes(&self, group: GroupNumber) -> u32 {
         let used = InodeNumber::FIRST
-            .through(LOST_AND_FOUND_INODE)
+            .through(self.last_inode())
             .filter(|i| self.sb.group_of_inode(*i) == group);
         self.sb.inodes_per_group - used.count() as u32
     }
@@ -466,7 +489,14 @@ impl<'a> Writer<'a> {
             .map(|group| self.free_blocks(group))
             .sum();
         raw.s_free_blocks_count_lo = (free_blocks as u32).into();
-        raw.s_free_inodes_count = (self.sb.inodes_count - LOST_AND_FOUND_INODE.0).into();
+        raw.s_free_inodes_count = (self.sb.inodes_count - self.last_inode().0).into();
+        if self.geometry.log_blocks > 0 {
+            let (inode, uuid) = (FIRST_LOG_INODE, [0; 16]);
+            raw.s_backstitch_log = LogRecord { inode, uuid }.encode();
+        } else if self.geometry.behind_bytes > 0 {
+            let (inode, uuid) = (InodeNumber(0), log_file::uuid(self.options));
+            raw.s_backstitch_log = LogRecord { inode, uuid }.encode();
+        }
         if let Some(copy) = self.journal {
             raw.s_journal_inum = JOURNAL_INODE.0.into();
             raw.s_jnl_backup_type = BACKUP_BLOCKS;
@@ -485,6 +515,11 @@ impl<'a> Writer<'a> {
     /// The commit point of mkfs.
     fn finish(mut self) -> Result<Superblock, MkfsError> {
         self.batch.submit()?;
+        let behind_bytes = self.geometry.behind_bytes;
+        if behind_bytes > 0 {
+            let end_bytes = self.sb.blocks_count << self.sb.block_size_bits;
+            log_file::write_behind(self.options, self.batch.device, end_bytes, behind_bytes)?;
+        }
         self.batch.device.flush()?;
         let bytes = self.superblock(GroupNumber(0));
         self.batch.device.write(SUPERBLOCK_OFFSET, &bytes)?;

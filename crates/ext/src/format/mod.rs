@@ -18,6 +18,7 @@ pub mod features;
 pub mod group;
 pub mod htree;
 pub mod inode;
+pub mod log_record;
 pub mod posix_acl;
 pub mod record;
 pub mod superblock;
@@ -42,6 +43,9 @@ pub const JOURNAL_INODE: InodeNumber = InodeNumber(8);
 /// The first inode that files may have in a revision 0 file system; also mke2fs's choice for
 /// revision 1.
 pub const GOOD_OLD_FIRST_INODE: InodeNumber = InodeNumber(11);
+/// The inode of the file that a log of ours is in, where mkfs makes one: the first one behind
+/// lost+found.
+pub const FIRST_LOG_INODE: InodeNumber = InodeNumber(GOOD_OLD_FIRST_INODE.0 + 1);
 /// The size of an inode in a revision 0 file system.
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 /// The longest name in a directory.

@@ -3,6 +3,7 @@
 
 use super::FormatError;
 use super::features::{self, Features};
+use super::log_record::LogRecord;
 use super::record::MountRecord;
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use geometry::Geometry;
@@ -157,6 +158,8 @@ pub struct Superblock {
     pub want_extra_isize: u16,
     /// Which mechanism of ours mounted it last.
     pub record: Option<MountRecord>,
+    /// Where a log of ours lies.
+    pub log: Option<LogRecord>,
 }
 
 impl Superblock {

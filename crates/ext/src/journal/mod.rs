@@ -12,18 +12,20 @@ use backstitch_device::BlockDevice;
 use backstitch_journal::format::checksum::crc32c;
 use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
-    BlockNumber, Error, GroupNumber, InodeNumber, JournalHost, JournalPlace, Orphans, RecoveryMark,
-    Result, Structure, Timestamp,
+    BlockNumber, Error, GroupNumber, InodeNumber, JournalHost, JournalPlace, Left, LogNote,
+    NotedPlace, Orphans, RecoveryMark, Result, Structure, Timestamp,
 };
+use backstitch_ordering::CrashRecord;
 use core::mem::offset_of;
 use zerocopy::IntoBytes;
 
-use crate::format::GroupDescriptor;
 use crate::format::features::{INCOMPAT_RECOVER, RO_COMPAT_METADATA_CSUM};
 use crate::format::group::descriptor_location;
+use crate::format::log_record::LogRecord;
 use crate::format::superblock::{
     MAGIC, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
+use crate::format::{GroupDescriptor, MountRecord};
 use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable, refuse_with};
 
 pub use place::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal};
@@ -102,6 +104,46 @@ impl JournalHost for Ext2 {
             return Ok(Orphans::default());
         }
         orphans::next(device, &sb, now, most_blocks)
+    }
+
+    fn log_note(&self, device: &dyn BlockDevice) -> Result<Option<LogNote>> {
+        let sb = read_superblock(device)?;
+        let place = match sb.log {
+            None => None,
+            Some(LogRecord { inode: 0, uuid }) => Some(NotedPlace::Elsewhere(uuid)),
+            Some(LogRecord { inode, .. }) => {
+                Some(NotedPlace::File(place::log_file(device, &sb, inode)?))
+            }
+        };
+        let is_in_use = |r: &MountRecord| {
+            r.mechanism == CrashRecord::IN_LOG && r.matches(sb.mtime, sb.mount_count)
+        };
+        let left = match sb.state & (STATE_VALID | STATE_ERROR) {
+            STATE_VALID => Left::Clean,
+            0 if sb.record.as_ref().is_some_and(is_in_use) => Left::InUse,
+            _ => Left::ByOthers,
+        };
+        Ok(Some(LogNote {
+            block_bytes: sb.block_size,
+            home_blocks: sb.blocks_count,
+            place,
+            left,
+        }))
+    }
+
+    fn note_log(&self, device: &dyn BlockDevice, uuid: [u8; 16]) -> Result<()> {
+        let mut raw = read_raw(device)?;
+        raw.s_backstitch_log = LogRecord { inode: 0, uuid }.encode();
+        write_raw(device, raw)
+    }
+
+    fn log_is_home(&self, device: &dyn BlockDevice) -> Result<()> {
+        let mut raw = read_raw(device)?;
+        raw.s_state = (raw.s_state.get() | STATE_VALID).into();
+        let (blocks, inodes) = free_in_groups(device)?;
+        raw.s_free_blocks_count_lo = (blocks as u32).into();
+        raw.s_free_inodes_count = (inodes as u32).into();
+        write_raw(device, raw)
     }
 
     fn drop_orphans(&self, device: &dyn BlockDevice) -> Result<()> {

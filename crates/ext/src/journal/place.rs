@@ -4,6 +4,7 @@
 use crate::fault::JournalFault;
 use crate::format::fault::SuperblockFault;
 use rustc_hash::FxHashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
@@ -179,6 +180,17 @@ fn from_inode(
     };
     let read = |block| read_block(device, sb, block);
     map(&read, sb, &copy, place, Faults::Refuse)
+}
+
+/// The blocks of the file that a log of ours is in.
+pub(super) fn log_file(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    number: u32,
+) -> Result<Vec<Range<u64>>> {
+    let map = from_inode(device, sb, number)?;
+    let run = |run: &JournalRun| run.block..run.block + u64::from(run.blocks);
+    Ok(map.runs().iter().map(run).collect())
 }
 
 /// The copy in the superblock, where the inode cannot be used because of `error`.

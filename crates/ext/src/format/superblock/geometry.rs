@@ -4,6 +4,7 @@ use super::{REVISION_DYNAMIC, RawSuperblock, Superblock};
 use crate::format::FormatError;
 use crate::format::fault::SuperblockFault;
 use crate::format::features::{self, Features};
+use crate::format::log_record::LogRecord;
 use crate::format::{GOOD_OLD_FIRST_INODE, GOOD_OLD_INODE_SIZE};
 use backstitch_layout::{BlockNumber, InodeNumber, Structure};
 use zerocopy::little_endian::U32;
@@ -234,6 +235,7 @@ impl Geometry {
             min_extra_isize: raw.s_min_extra_isize.get(),
             want_extra_isize: raw.s_want_extra_isize.get(),
             record: raw.record(),
+            log: LogRecord::parse(&raw.s_backstitch_log),
         }
     }
 }

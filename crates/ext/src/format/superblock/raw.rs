@@ -2,6 +2,7 @@
 
 use super::SUPERBLOCK_SIZE;
 use crate::format::features::Features;
+use crate::format::log_record::RawLogRecord;
 use crate::format::record::{MountRecord, RawMountRecord};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -112,7 +113,9 @@ pub struct RawSuperblock {
     pub s_encoding: U16,
     pub s_encoding_flags: U16,
     pub s_orphan_file_inum: U32,
-    pub s_reserved: [U32; 88],
+    pub s_reserved: [U32; 81],
+    /// Ours: see [`log_record`](crate::format::log_record).
+    pub s_backstitch_log: RawLogRecord,
     /// Ours: see [`record`](crate::format::record). The last of the reserved bytes.
     pub s_backstitch: RawMountRecord,
     pub s_checksum: U32,

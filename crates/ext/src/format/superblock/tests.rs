@@ -40,6 +40,7 @@ fn the_layout_is_the_kernels() {
     assert_eq!(offset_of!(RawSuperblock, s_mount_opts), 0x200);
     assert_eq!(offset_of!(RawSuperblock, s_backup_bgs), 0x24c);
     assert_eq!(offset_of!(RawSuperblock, s_reserved), 0x284);
+    assert_eq!(offset_of!(RawSuperblock, s_backstitch_log), 0x3c8);
     assert_eq!(OFFSET_RECORD, 0x3e4);
     assert_eq!(offset_of!(RawSuperblock, s_checksum), 0x3fc);
 }

@@ -1,0 +1,102 @@
+//! The mechanisms as the registry lists them.
+
+use std::sync::Arc;
+
+use backstitch_ordering::{
+    CrashLeaves, CrashRecord, LogPlace, Mechanism, MechanismKind, NoLog, Promises,
+};
+use backstitch_rules::Id;
+
+use super::LffsMechanism;
+use crate::pen::Pen;
+use crate::place::LogMap;
+use crate::rules::Rule;
+
+/// Where the log is, and who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// In a file of the file system.
+    File,
+    /// A write-ahead file system on the same device, which each operation waits for.
+    OneSync,
+    /// The same, which nobody waits for but who asks for that.
+    OneAsync,
+    /// A write-ahead file system on another device, which each operation waits for.
+    TwoSync,
+    /// The same, which nobody waits for but who asks for that.
+    TwoAsync,
+}
+
+impl Variant {
+    /// All of them.
+    pub const ALL: [Variant; 5] = [
+        Variant::File,
+        Variant::OneSync,
+        Variant::OneAsync,
+        Variant::TwoSync,
+        Variant::TwoAsync,
+    ];
+
+    /// The mechanism.
+    pub const fn kind(self) -> &'static dyn MechanismKind {
+        match self {
+            Variant::File => &Variant::File,
+            Variant::OneSync => &Variant::OneSync,
+            Variant::OneAsync => &Variant::OneAsync,
+            Variant::TwoSync => &Variant::TwoSync,
+            Variant::TwoAsync => &Variant::TwoAsync,
+        }
+    }
+
+    /// Operations wait for their records.
+    pub const fn is_sync(self) -> bool {
+        matches!(self, Variant::OneSync | Variant::TwoSync)
+    }
+}
+
+/// Where a mechanism's log is.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What it is written with; nothing is in it.
+    pub pen: Pen,
+    /// Where its blocks are: in blocks of the volume.
+    pub map: Arc<LogMap>,
+    /// They are blocks of the file system, and not behind it.
+    pub is_inside: bool,
+}
+
+impl MechanismKind for Variant {
+    fn name(&self) -> &'static str {
+        match self {
+            Variant::File => "lffs-file",
+            Variant::OneSync => "lffs-wafs=1sync",
+            Variant::OneAsync => "lffs-wafs=1async",
+            Variant::TwoSync => "lffs-wafs=2sync",
+            Variant::TwoAsync => "lffs-wafs=2async",
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            has_log: true,
+            answers_once_stable: self.is_sync(),
+            contents_may_be_stale: true,
+            ..Promises::leaving(CrashLeaves::WholeScopes)
+        }
+    }
+
+    fn crash_record(&self) -> Option<CrashRecord> {
+        Some(CrashRecord::IN_LOG)
+    }
+
+    fn own_rules(&self) -> &'static [Id] {
+        const { &Rule::IDS }
+    }
+
+    /// `log`: a [`Setup`].
+    fn make(&self, log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
+        let setup = log.and_then(LogPlace::into_place::<Setup>);
+        let setup = setup.ok_or(NoLog(self.name()))?;
+        Ok(Box::new(LffsMechanism::new(setup, *self)))
+    }
+}

@@ -1,0 +1,137 @@
+//! Where the log is written next, and what its own bytes look like there.
+
+use backstitch_wafs::format::{
+    BLOCK_BYTES, Circle, IS_CLEAN, RECORD_ALIGNMENT_BYTES, RecordHeader, Superblock, checksum,
+    record_bytes, seed,
+};
+use backstitch_wafs::{Log, Lsn};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+/// Writes records one behind the other. What is appended together begins and ends at the border of
+/// a block, so that no block that is in the log for good is written again.
+#[derive(Clone, Debug)]
+pub struct Pen {
+    superblock: Superblock,
+    seed: u32,
+    block_bytes: u64,
+    /// Where the next record begins.
+    pub(crate) head: u64,
+    /// From the beginning of the record before it to there; 0 where there is none.
+    pub(crate) last_bytes: u64,
+    time: u64,
+}
+
+impl Pen {
+    /// Goes on behind the end of a log whose records are all at home, in blocks of this size.
+    pub fn behind(log: &Log<'_>, block_bytes: u32) -> Pen {
+        let superblock = *log.superblock();
+        let head = log.end().0.next_multiple_of(block_bytes.into());
+        Pen {
+            seed: seed(&superblock.uuid),
+            block_bytes: block_bytes.into(),
+            last_bytes: 0,
+            time: log.last_time().max(superblock.time.get()),
+            head,
+            superblock,
+        }
+    }
+
+    /// The log's length.
+    pub fn log_bytes(&self) -> u64 {
+        self.superblock.log_bytes.get()
+    }
+
+    /// What names the log.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
+    }
+
+    /// A log whose start is here can be filled so far.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        // The block that the start is in is not written: readers go by blocks of this size.
+        self.log_bytes() - BLOCK_BYTES.max(self.block_bytes)
+    }
+
+    /// Where the log's bytes lie, from the beginning of the log's place on.
+    pub(crate) fn offset_bytes(&self, lsn: u64) -> u64 {
+        let circle = Circle {
+            log_bytes: self.log_bytes(),
+        };
+        circle.offset_bytes(Lsn(lsn))
+    }
+
+    /// Begins a mount: what is appended from now on has a number of its own.
+    pub(crate) fn begin_mount(&mut self) {
+        self.superblock.mount += 1;
+    }
+
+    /// How long payloads of these lengths are as records.
+    pub(crate) fn records_bytes(&self, payloads: impl Iterator<Item = usize>) -> u64 {
+        payloads.map(|len| record_bytes(len as u64)).sum()
+    }
+
+    /// The same, where the last one ends at the border of a block.
+    pub(crate) fn len_bytes(&self, payloads: impl Iterator<Item = usize>) -> u64 {
+        self.records_bytes(payloads)
+            .next_multiple_of(self.block_bytes)
+    }
+
+    /// The bytes of records with these payloads, from the head on, which moves behind them. The last
+    /// payload gets zeros to the border of a block.
+    pub(crate) fn append(&mut self, payloads: &mut [Vec<u8>], time: u64) -> Vec<u8> {
+        let len = self.len_bytes(payloads.iter().map(Vec::len));
+        self.time = self.time.max(time);
+        let mut bytes = Vec::with_capacity(len as usize);
+        let before = self.head;
+        let mut last = payloads.len();
+        for payload in payloads {
+            last -= 1;
+            if last == 0 {
+                let whole = len - bytes.len() as u64 - RecordHeader::BYTES;
+                payload.resize(whole as usize, 0);
+            }
+            let mut header = RecordHeader {
+                checksum: U32::ZERO,
+                payload_checksum: checksum(payload).into(),
+                len_bytes: (payload.len() as u32).into(),
+                back_bytes: (self.last_bytes as u32).into(),
+                lsn: (before + bytes.len() as u64).into(),
+                time: self.time.into(),
+                mount: self.superblock.mount,
+            };
+            header.checksum = header.right_checksum(self.seed).into();
+            self.last_bytes = header.record_bytes();
+            bytes.extend_from_slice(header.as_bytes());
+            bytes.extend_from_slice(payload);
+            bytes.resize(
+                bytes
+                    .len()
+                    .next_multiple_of(RECORD_ALIGNMENT_BYTES as usize),
+                0,
+            );
+        }
+        self.head += bytes.len() as u64;
+        bytes
+    }
+
+    /// The next superblock, with everything between `start` and `end` in the log, and where it goes
+    /// from the beginning of the log's place on. `last_bytes`: of the record before `end`.
+    pub(crate) fn superblock(
+        &mut self,
+        (start, end): (u64, u64),
+        last_bytes: u64,
+        is_clean: bool,
+    ) -> (u64, Vec<u8>) {
+        let sb = &mut self.superblock;
+        sb.generation += 1;
+        (sb.start, sb.end) = (start.into(), end.into());
+        sb.last_record_bytes = (last_bytes as u32).into();
+        sb.flags = U32::new(if is_clean { IS_CLEAN } else { 0 });
+        sb.time = self.time.into();
+        sb.checksum = sb.right_checksum().into();
+        let mut block = vec![0; self.block_bytes as usize];
+        block[..Superblock::BYTES].copy_from_slice(sb.as_bytes());
+        (sb.block() * BLOCK_BYTES, block)
+    }
+}

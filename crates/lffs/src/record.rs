@@ -1,0 +1,388 @@
+//! What a record says: one operation, the blocks that it freed, and the bytes that it changed.
+//!
+//! A record is the payload of a record of the write-ahead log. Bytes are what they are after the
+//! operation, so that bringing a record home twice does no harm. An operation that changes very much
+//! has several records, one behind the other; what counts as a whole is a *group*, which ends with a
+//! record that says so. docs/FORMAT.md has the tables.
+
+use std::ops::Range;
+
+use backstitch_ordering::Operation;
+use rustc_hash::FxHashMap;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::rules::{Rule, holds};
+
+/// The flag of the last record of a group.
+pub const ENDS_GROUP: u8 = 1;
+/// The flag of a span: what of the block follows is zeros.
+pub const ZEROS_FOLLOW: u16 = 1;
+/// Changed bytes with fewer than this between them are one span: a span costs as many.
+const NEAR_BYTES: u32 = size_of::<RawSpan>() as u32;
+/// Records are begun anew once they have this many bytes.
+const LONG_BYTES: usize = 32 << 10;
+
+/// What a record begins with. The name, the numbers of the freed blocks (8 bytes each) and the
+/// spans follow, without gaps; zeros may follow these.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawOperation {
+    /// Which operation: see [`kind_name`].
+    pub kind: u8,
+    /// [`ENDS_GROUP`].
+    pub flags: u8,
+    /// The length of the name.
+    pub name_bytes: U16,
+    /// The number of spans.
+    pub spans: U32,
+    /// The number of freed blocks.
+    pub freed: U32,
+    /// Zeros.
+    pub unused: U32,
+    /// The inode of the object, or of the directory that the name is in.
+    pub object: U64,
+}
+
+/// What a span begins with; its bytes follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RawSpan {
+    /// The block of the file system.
+    pub block: U64,
+    /// The first byte in it.
+    pub offset_bytes: U16,
+    /// [`ZEROS_FOLLOW`].
+    pub flags: U16,
+    /// The number of bytes that follow here.
+    pub len_bytes: U32,
+}
+
+const KINDS: [&str; 13] = [
+    "group",
+    "create",
+    "link",
+    "remove",
+    "rename",
+    "set-attributes",
+    "touch",
+    "set-xattr",
+    "write",
+    "allocate",
+    "resize",
+    "background",
+    "administration",
+];
+
+/// The name of an operation's number.
+pub fn kind_name(kind: u8) -> &'static str {
+    KINDS.get(usize::from(kind)).unwrap_or(&"unknown")
+}
+
+/// What a record says of an operation in words: its number, object and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct About {
+    kind: u8,
+    object: u64,
+    name: Vec<u8>,
+}
+
+impl About {
+    pub(crate) fn of(operation: &Operation<'_>) -> About {
+        let (kind, object, name): (u8, u64, &[u8]) = match operation {
+            Operation::Create { at, .. } => (1, at.directory, at.name),
+            Operation::Link { at, .. } => (2, at.directory, at.name),
+            Operation::Remove { at, .. } => (3, at.directory, at.name),
+            Operation::Rename { from, .. } => (4, from.directory, from.name),
+            Operation::SetAttributes { object, .. } => (5, *object, &[]),
+            Operation::Touch { object } => (6, *object, &[]),
+            Operation::SetXattr { object, name, .. } => (7, *object, name),
+            Operation::Write { object, .. } => (8, *object, &[]),
+            Operation::Allocate { object, .. } => (9, *object, &[]),
+            Operation::Resize { object, .. } => (10, *object, &[]),
+            Operation::Background => (11, 0, &[]),
+            Operation::Administration => (12, 0, &[]),
+        };
+        let name = name.to_vec();
+        About { kind, object, name }
+    }
+}
+
+/// What an operation has changed so far.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    blocks: FxHashMap<u64, Vec<Range<u32>>>,
+    freed: Vec<u64>,
+}
+
+impl Changes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.freed.is_empty()
+    }
+
+    /// How many blocks there are.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes of a block were changed.
+    pub(crate) fn note(&mut self, block: u64, bytes: Range<u32>) {
+        let spans = self.blocks.entry(block).or_default();
+        match spans.last_mut() {
+            Some(last) if bytes.start <= last.end && bytes.end >= last.start => {
+                last.start = last.start.min(bytes.start);
+                last.end = last.end.max(bytes.end);
+            }
+            _ => spans.push(bytes),
+        }
+    }
+
+    /// A block was freed: what the operation changed of it before does not matter.
+    pub(crate) fn note_freed(&mut self, block: u64, is_listed: bool) {
+        if holds(Rule::FreedLeaveTheirRecord) {
+            self.blocks.remove(&block);
+        }
+        if is_listed && !self.freed.contains(&block) {
+            self.freed.push(block);
+        }
+    }
+
+    /// Appends the records, and takes the changes. `bytes` gives a block as it is now.
+    pub(crate) fn encode<'b>(
+        &mut self,
+        about: &About,
+        block_bytes: u32,
+        bytes: impl Fn(u64) -> Option<&'b [u8]>,
+        into: &mut Vec<Vec<u8>>,
+    ) {
+        let mut blocks: Vec<(u64, Vec<Range<u32>>)> = self.blocks.drain().collect();
+        blocks.sort_unstable_by_key(|(block, _)| *block);
+        let mut record = Encoder::new(about, std::mem::take(&mut self.freed));
+        for (block, mut spans) in blocks {
+            let Some(bytes) = bytes(block) else {
+                continue;
+            };
+            spans.sort_unstable_by_key(|span| span.start);
+            let mut spans = spans.into_iter();
+            let Some(mut span) = spans.next() else {
+                continue;
+            };
+            for next in spans.chain([u32::MAX..u32::MAX]) {
+                if next.start <= span.end.saturating_add(NEAR_BYTES) && next.start != u32::MAX {
+                    span.end = span.end.max(next.end);
+                    continue;
+                }
+                if record.bytes.len() >= LONG_BYTES {
+                    into.push(record.finish());
+                    record = Encoder::new(about, Vec::new());
+                }
+                record.push(block, &bytes[..block_bytes as usize], span);
+                span = next;
+            }
+        }
+        into.push(record.finish());
+    }
+}
+
+/// A record as it is made.
+struct Encoder {
+    head: RawOperation,
+    bytes: Vec<u8>,
+}
+
+impl Encoder {
+    fn new(about: &About, freed: Vec<u64>) -> Encoder {
+        let head = RawOperation {
+            kind: about.kind,
+            flags: 0,
+            name_bytes: (about.name.len() as u16).into(),
+            spans: 0.into(),
+            freed: (freed.len() as u32).into(),
+            unused: 0.into(),
+            object: about.object.into(),
+        };
+        let mut bytes = head.as_bytes().to_vec();
+        bytes.extend_from_slice(&about.name);
+        bytes.extend(freed.into_iter().flat_map(u64::to_le_bytes));
+        Encoder { head, bytes }
+    }
+
+    fn push(&mut self, block: u64, contents: &[u8], span: Range<u32>) {
+        let mut bytes = &contents[span.start as usize..span.end as usize];
+        let mut flags = 0;
+        if span.end as usize == contents.len() {
+            // Blocks that were just made are mostly zeros.
+            let len = bytes
+                .iter()
+                .rposition(|byte| *byte != 0)
+                .map_or(0, |at| at + 1);
+            (bytes, flags) = (&bytes[..len], ZEROS_FOLLOW);
+        }
+        let head = RawSpan {
+            block: block.into(),
+            offset_bytes: (span.start as u16).into(),
+            flags: flags.into(),
+            len_bytes: (bytes.len() as u32).into(),
+        };
+        self.bytes.extend_from_slice(head.as_bytes());
+        self.bytes.extend_from_slice(bytes);
+        self.head.spans += 1;
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.bytes[..size_of::<RawOperation>()].copy_from_slice(self.head.as_bytes());
+        self.bytes
+    }
+}
+
+/// The record that ends a group, where no other one does.
+pub(crate) fn end_of_group() -> Vec<u8> {
+    let mut record = Encoder::new(&About::default(), Vec::new()).finish();
+    mark_end(&mut record);
+    record
+}
+
+/// Makes a record the last one of its group.
+pub(crate) fn mark_end(record: &mut [u8]) {
+    record[core::mem::offset_of!(RawOperation, flags)] |= ENDS_GROUP;
+}
+
+/// Bytes of a block as a record has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span<'a> {
+    /// The block.
+    pub block: u64,
+    /// The first byte in it.
+    pub offset_bytes: usize,
+    /// Its bytes from there on.
+    pub bytes: &'a [u8],
+    /// The rest of the block is zeros.
+    pub zeros_follow: bool,
+}
+
+impl Span<'_> {
+    /// Whether it says all of the block.
+    pub fn is_whole(&self) -> bool {
+        self.offset_bytes == 0 && self.zeros_follow
+    }
+
+    /// Changes the block; false where it does not fit into it.
+    #[must_use]
+    pub fn apply(&self, block: &mut [u8]) -> bool {
+        let end = self.offset_bytes + self.bytes.len();
+        let Some(place) = block.get_mut(self.offset_bytes..end) else {
+            return false;
+        };
+        place.copy_from_slice(self.bytes);
+        if self.zeros_follow {
+            block[end..].fill(0);
+        }
+        true
+    }
+}
+
+/// A record that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Which operation: see [`kind_name`].
+    pub kind: u8,
+    /// The inode of the object, or of the directory that the name is in.
+    pub object: u64,
+    /// The name.
+    pub name: &'a [u8],
+    /// It is the last one of its group.
+    pub ends_group: bool,
+    /// The blocks that were freed.
+    pub freed: Vec<u64>,
+    /// The bytes that were changed.
+    pub spans: Vec<Span<'a>>,
+}
+
+impl<'a> Record<'a> {
+    /// Reads a record; `None` where it contradicts itself.
+    pub fn parse(payload: &'a [u8]) -> Option<Record<'a>> {
+        let (head, rest) = RawOperation::ref_from_prefix(payload).ok()?;
+        let (name, mut rest) = rest.split_at_checked(head.name_bytes.get().into())?;
+        let mut freed = Vec::new();
+        for _ in 0..head.freed.get() {
+            let (block, behind) = U64::ref_from_prefix(rest).ok()?;
+            freed.push(block.get());
+            rest = behind;
+        }
+        let mut spans = Vec::new();
+        for _ in 0..head.spans.get() {
+            let (span, behind) = RawSpan::ref_from_prefix(rest).ok()?;
+            let (bytes, behind) = behind.split_at_checked(span.len_bytes.get() as usize)?;
+            spans.push(Span {
+                block: span.block.get(),
+                offset_bytes: span.offset_bytes.get().into(),
+                bytes,
+                zeros_follow: span.flags.get() & ZEROS_FOLLOW != 0,
+            });
+            rest = behind;
+        }
+        Some(Record {
+            kind: head.kind,
+            object: head.object.get(),
+            name,
+            ends_group: head.flags & ENDS_GROUP != 0,
+            freed,
+            spans,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What is read of the records of an operation, applied to the block as it was before, gives
+        /// the block as it is after.
+        #[test]
+        fn changes_come_back(
+            changed in prop::collection::vec((0_u64..4, 0_usize..1024, 1_usize..200, any::<u8>()), 0..40),
+        ) {
+            let before = vec![7_u8; 1024];
+            let mut blocks = vec![before.clone(); 4];
+            let mut changes = Changes::default();
+            for (block, offset, len, byte) in changed {
+                let end = (offset + len).min(1024);
+                blocks[block as usize][offset..end].fill(byte / 2);
+                changes.note(block, offset as u32..end as u32);
+            }
+            let mut records = Vec::new();
+            changes.encode(&About::default(), 1024, |block| Some(&blocks[block as usize]), &mut records);
+            prop_assert!(changes.is_empty());
+            let mut home = vec![before; 4];
+            for record in &records {
+                for span in Record::parse(record).unwrap().spans {
+                    prop_assert!(span.apply(&mut home[span.block as usize]));
+                }
+            }
+            prop_assert_eq!(home, blocks);
+        }
+
+        #[test]
+        fn anything_can_be_parsed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            drop(Record::parse(&bytes));
+        }
+    }
+
+    #[test]
+    fn a_freed_block_is_not_in_its_record() {
+        let mut changes = Changes::default();
+        changes.note(3, 0..4);
+        changes.note(5, 0..4);
+        changes.note_freed(3, true);
+        let mut records = Vec::new();
+        let block = [1; 1024];
+        changes.encode(&About::default(), 1024, |_| Some(&block), &mut records);
+        let record = Record::parse(&records[0]).unwrap();
+        assert_eq!((record.freed, record.spans.len()), (vec![3], 1));
+        let mut end = end_of_group();
+        end.resize(500, 0);
+        assert!(Record::parse(&end).unwrap().ends_group);
+    }
+}

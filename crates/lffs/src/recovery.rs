@@ -1,0 +1,296 @@
+//! Bringing home what a crash left in a log, and what else is done with one that nobody has mounted.
+//!
+//! The log is read twice. The first pass finds its end (by checksum, place and mount number, as the
+//! write-ahead log does), the end of the last whole group, and for each freed block the last record
+//! that frees it. What lies behind the last whole group never happened: no block went home before
+//! its group was in the log, so there is nothing to be undone on the disk. The second pass goes
+//! forward and applies the bytes of the records, but those of a block that a later record frees.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, Buffer, WriteRequest};
+use backstitch_wafs::{Log, Lsn};
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, RecordFault, Result};
+use crate::pen::Pen;
+use crate::place::{LogDevice, LogMap};
+use crate::record::{About, Changes, Record, mark_end};
+use crate::rules::{Rule, holds};
+
+/// Where the records' bytes belong.
+#[derive(Clone, Copy)]
+pub struct Home<'h> {
+    /// The file system's device.
+    pub device: &'h dyn BlockDevice,
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// The file system's blocks.
+    pub blocks: u64,
+    /// The log is among them.
+    pub has_log: bool,
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Records that were brought home.
+    pub records: u64,
+    /// Groups that these are of.
+    pub groups: u64,
+    /// Blocks that were written.
+    pub blocks: u64,
+    /// Records of a group that was not whole.
+    pub undone: u64,
+}
+
+/// A log that nobody has mounted.
+pub struct Unmounted<'d> {
+    device: LogDevice<'d>,
+    map: Arc<LogMap>,
+    log_start: Lsn,
+    log_end: Lsn,
+    /// It says that it was unmounted.
+    is_clean: bool,
+    pen: Pen,
+}
+
+impl<'d> Unmounted<'d> {
+    /// Reads the superblocks of the log that lies there, and finds its end.
+    ///
+    /// # Errors
+    /// Where there is none, or none that can be believed.
+    pub fn open(below: &'d dyn BlockDevice, map: &Arc<LogMap>) -> Result<Unmounted<'d>> {
+        let device = LogDevice::new(below, map.clone());
+        let log = Log::open_sparingly(&device)?;
+        let (log_start, log_end) = (log.start(), log.end());
+        let is_clean = log.superblock().flags.get() & backstitch_wafs::format::IS_CLEAN != 0;
+        let pen = Pen::behind(&log, map.block_bytes());
+        Ok(Unmounted {
+            device,
+            map: map.clone(),
+            log_start,
+            log_end,
+            is_clean,
+            pen,
+        })
+    }
+
+    /// Nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.log_start == self.log_end
+    }
+
+    /// It was unmounted, and nothing is in it.
+    pub fn is_clean(&self) -> bool {
+        self.is_clean && self.is_empty()
+    }
+
+    /// What names it.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.pen.uuid()
+    }
+
+    /// What a mechanism writes it with.
+    pub fn into_pen(self) -> Pen {
+        self.pen
+    }
+
+    /// Has each record be looked at, with where it begins.
+    ///
+    /// # Errors
+    /// Where one contradicts itself; the device's.
+    pub fn each(&self, mut look: impl FnMut(u64, &Record<'_>)) -> Result<()> {
+        let log = Log::open_sparingly(&self.device)?;
+        let mut records = log.records(self.log_start)?;
+        while let Some(found) = records.next()? {
+            let lsn = found.lsn.0;
+            let fault = RecordFault::NoOperation;
+            let record = Record::parse(found.payload).ok_or(Error::Record { lsn, fault })?;
+            look(lsn, &record);
+        }
+        Ok(())
+    }
+
+    /// Brings home what the log holds, and flushes. The log stays as it is.
+    ///
+    /// # Errors
+    /// Where the log says what cannot be: nothing was written then; the device's.
+    pub fn replay(&self, home: &Home<'_>) -> Result<Outcome> {
+        let (payloads, mut outcome) = self.whole_groups()?;
+        let mut records = Vec::with_capacity(payloads.len());
+        for (lsn, payload) in &payloads {
+            let fault = RecordFault::NoOperation;
+            let lsn = *lsn;
+            records.push((
+                lsn,
+                Record::parse(payload).ok_or(Error::Record { lsn, fault })?,
+            ));
+        }
+        let mut freed_by: FxHashMap<u64, usize> = FxHashMap::default();
+        for (at, (_, record)) in records.iter().enumerate() {
+            freed_by.extend(record.freed.iter().map(|block| (*block, at)));
+        }
+        let mut order: Vec<usize> = (0..records.len()).collect();
+        if !holds(Rule::LastRecordCounts) {
+            order.reverse();
+        }
+        let mut changed: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for at in order {
+            let (lsn, record) = &records[at];
+            for span in &record.spans {
+                self.check(home, *lsn, span.block)?;
+                let freed = freed_by
+                    .get(&span.block)
+                    .filter(|_| holds(Rule::FreedAreHeeded));
+                let is_gone =
+                    freed.is_some_and(|by| match holds(Rule::FreedCountForEarlierRecords) {
+                        true => at < *by,
+                        false => true,
+                    });
+                if is_gone {
+                    continue;
+                }
+                let block = match changed.entry(span.block) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(free) => {
+                        let mut bytes = vec![0; home.block_bytes as usize];
+                        if !span.is_whole() {
+                            let offset_bytes = span.block * u64::from(home.block_bytes);
+                            home.device.read(offset_bytes, &mut bytes)?;
+                        }
+                        free.insert(bytes)
+                    }
+                };
+                if !span.apply(block) {
+                    let fault = RecordFault::BehindBlock(span.block);
+                    return Err(Error::Record { lsn: *lsn, fault });
+                }
+            }
+        }
+        outcome.blocks = changed.len() as u64;
+        write_home(home, changed)?;
+        Ok(outcome)
+    }
+
+    /// The payloads of the groups that are whole, with where each begins.
+    fn whole_groups(&self) -> Result<(Vec<(u64, Vec<u8>)>, Outcome)> {
+        let log = Log::open_sparingly(&self.device)?;
+        let mut records = log.records(self.log_start)?;
+        let mut payloads: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut outcome = Outcome::default();
+        let mut whole = 0;
+        while let Some(found) = records.next()? {
+            let lsn = found.lsn.0;
+            let fault = RecordFault::NoOperation;
+            let record = Record::parse(found.payload).ok_or(Error::Record { lsn, fault })?;
+            let ends_group = record.ends_group;
+            payloads.push((lsn, found.payload.to_vec()));
+            if ends_group {
+                (whole, outcome.groups) = (payloads.len(), outcome.groups + 1);
+            }
+        }
+        outcome.undone = (payloads.len() - whole) as u64;
+        if holds(Rule::OnlyWholeGroupsCount) {
+            payloads.truncate(whole);
+        }
+        outcome.records = payloads.len() as u64;
+        Ok((payloads, outcome))
+    }
+
+    fn check(&self, home: &Home<'_>, lsn: u64, block: u64) -> Result<()> {
+        let fault = match block {
+            block if block >= home.blocks => RecordFault::NoSuchBlock(block),
+            block if home.has_log && self.map.has(block) => RecordFault::OwnBlock(block),
+            _ => return Ok(()),
+        };
+        Err(Error::Record { lsn, fault })
+    }
+
+    /// Says that the log is empty, and flushes.
+    ///
+    /// The commit point of a recovery.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn empty(&mut self, is_clean: bool) -> Result<()> {
+        let head = self.pen.head;
+        self.pen.begin_mount();
+        self.pen.last_bytes = 0;
+        let (offset_bytes, block) = self.pen.superblock((head, head), 0, is_clean);
+        self.device.write(offset_bytes, &block)?;
+        if holds(Rule::EmptyIsFlushed) {
+            self.device.flush()?;
+        }
+        (self.log_start, self.log_end, self.is_clean) = (Lsn(head), Lsn(head), is_clean);
+        Ok(())
+    }
+
+    /// Writes a group that gives blocks new bytes into an empty log. When this returns it is there
+    /// for good.
+    ///
+    /// The commit point of these changes.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`], or the device's.
+    pub fn write_alone(&mut self, blocks: &[(u64, Vec<u8>)]) -> Result<()> {
+        self.empty(false)?;
+        let mut changes = Changes::default();
+        let bytes: FxHashMap<u64, &[u8]> = blocks.iter().map(|(b, c)| (*b, &c[..])).collect();
+        let block_bytes = self.map.block_bytes();
+        for (block, _) in blocks {
+            changes.note(*block, 0..block_bytes);
+        }
+        let about = About::of(&backstitch_ordering::Operation::Administration);
+        let mut records = Vec::new();
+        changes.encode(
+            &about,
+            block_bytes,
+            |b| bytes.get(&b).copied(),
+            &mut records,
+        );
+        if let Some(last) = records.last_mut() {
+            mark_end(last);
+        }
+        let needed_bytes = self.pen.len_bytes(records.iter().map(Vec::len));
+        let log_bytes = self.pen.most_bytes();
+        if needed_bytes > log_bytes {
+            return Err(Error::NoRoom {
+                needed_bytes,
+                log_bytes,
+            });
+        }
+        let head = self.pen.head;
+        let bytes = self.pen.append(&mut records, 0);
+        for (at, part) in (head..)
+            .step_by(block_bytes as usize)
+            .zip(bytes.chunks(block_bytes as usize))
+        {
+            self.device.write(self.pen.offset_bytes(at), part)?;
+        }
+        self.device.flush()?;
+        (self.log_start, self.log_end) = (Lsn(head), Lsn(self.pen.head));
+        Ok(())
+    }
+}
+
+/// Writes blocks to where they belong, and flushes.
+fn write_home(home: &Home<'_>, changed: BTreeMap<u64, Vec<u8>>) -> Result<()> {
+    let requests: Vec<WriteRequest> = changed
+        .into_iter()
+        .map(|(block, bytes)| WriteRequest {
+            offset_bytes: block * u64::from(home.block_bytes),
+            buffers: vec![Buffer::from(bytes)],
+        })
+        .collect();
+    if requests.is_empty() {
+        return Ok(());
+    }
+    home.device.submit(&requests)?;
+    if holds(Rule::HomesAreFlushed) {
+        home.device.flush()?;
+    }
+    Ok(())
+}

@@ -74,7 +74,14 @@ impl Bench {
     /// Gives whole blocks other contents, which go through the log.
     fn change(&mut self, first: u64, count: u64, byte: u8) {
         for block in first..first + count {
-            self.step(|v| v.initialise(BlockNumber(block), BlockClass::Metadata, &[byte; BLOCK], &[]));
+            self.step(|v| {
+                v.initialise(
+                    BlockNumber(block),
+                    BlockClass::Metadata,
+                    &[byte; BLOCK],
+                    &[],
+                )
+            });
         }
     }
 

@@ -122,14 +122,14 @@ impl Writer<'_> {
         let mut tree = Tree::new(taken, blocks, block_bytes);
         let mut pointers = [0; POINTERS];
         for (index, pointer) in pointers.iter_mut().enumerate() {
-            *pointer = tree.take(index.saturating_sub(DIRECT_POINTERS - 1)) as u32;
+            *pointer = tree.take(index.saturating_sub(DIRECT_POINTERS - 1)).0 as u32;
         }
         let (data, indirect) = (tree.data, tree.indirect);
         let log = made(self.options, data.len() * block_bytes)?;
         for (index, block) in data.iter().enumerate() {
             let bytes = &log[index * block_bytes..(index + 1) * block_bytes];
             match bytes.iter().all(|byte| *byte == 0) {
-                true => self.write_zero_blocks(*block..block + 1)?,
+                true => self.write_zero_blocks(*block..*block + 1)?,
                 false => self.write_block(*block, bytes.to_vec())?,
             }
         }

@@ -196,7 +196,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The last inode that is in use.
-    fn last_inode(&self) -> u32 {
+    fn last_inode(&self) -> InodeNumber {
         match self.geometry.log_blocks {
             0 => LOST_AND_FOUND_INODE,
             _ => FIRST_LOG_INODE,
@@ -494,7 +494,7 @@ impl<'a> Writer<'a> {
             let (inode, uuid) = (FIRST_LOG_INODE, [0; 16]);
             raw.s_backstitch_log = LogRecord { inode, uuid }.encode();
         } else if self.geometry.behind_bytes > 0 {
-            let (inode, uuid) = (InodeNumber(0), log_file::uuid(self.options));
+            let (inode, uuid) = (InodeNumber::NONE, log_file::uuid(self.options));
             raw.s_backstitch_log = LogRecord { inode, uuid }.encode();
         }
         if let Some(copy) = self.journal {

@@ -7,6 +7,7 @@
 //! writes them, and never while the file system is mounted: they are in every state that a crash
 //! leaves.
 
+use backstitch_layout::InodeNumber;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -30,7 +31,7 @@ pub struct RawLogRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRecord {
     /// The inode of the file that the log is in; 0 where it lies elsewhere.
-    pub inode: u32,
+    pub inode: InodeNumber,
     /// What names the log, where it lies elsewhere.
     pub uuid: [u8; 16],
 }
@@ -40,7 +41,7 @@ impl LogRecord {
     pub fn parse(raw: &RawLogRecord) -> Option<LogRecord> {
         let is_right = raw.l_magic.get() == LOG_RECORD_MAGIC && raw.l_check.get() == check(raw);
         is_right.then(|| LogRecord {
-            inode: raw.l_inode.get(),
+            inode: InodeNumber(raw.l_inode.get()),
             uuid: raw.l_uuid,
         })
     }
@@ -49,7 +50,7 @@ impl LogRecord {
     pub fn encode(&self) -> RawLogRecord {
         let mut raw = RawLogRecord {
             l_magic: LOG_RECORD_MAGIC.into(),
-            l_inode: self.inode.into(),
+            l_inode: self.inode.0.into(),
             l_uuid: self.uuid,
             l_check: U32::new(0),
         };
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(LOG_RECORD_SIZE, 28);
         assert_eq!(LogRecord::parse(&RawLogRecord::new_zeroed()), None);
         let record = LogRecord {
-            inode: 12,
+            inode: InodeNumber(12),
             uuid: [3; 16],
         };
         let mut raw = record.encode();

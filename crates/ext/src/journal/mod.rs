@@ -110,7 +110,10 @@ impl JournalHost for Ext2 {
         let sb = read_superblock(device)?;
         let place = match sb.log {
             None => None,
-            Some(LogRecord { inode: 0, uuid }) => Some(NotedPlace::Elsewhere(uuid)),
+            Some(LogRecord {
+                inode: InodeNumber::NONE,
+                uuid,
+            }) => Some(NotedPlace::Elsewhere(uuid)),
             Some(LogRecord { inode, .. }) => {
                 Some(NotedPlace::File(place::log_file(device, &sb, inode)?))
             }
@@ -133,7 +136,11 @@ impl JournalHost for Ext2 {
 
     fn note_log(&self, device: &dyn BlockDevice, uuid: [u8; 16]) -> Result<()> {
         let mut raw = read_raw(device)?;
-        raw.s_backstitch_log = LogRecord { inode: 0, uuid }.encode();
+        raw.s_backstitch_log = LogRecord {
+            inode: InodeNumber::NONE,
+            uuid,
+        }
+        .encode();
         write_raw(device, raw)
     }
 

@@ -186,7 +186,7 @@ fn from_inode(
 pub(super) fn log_file(
     device: &dyn BlockDevice,
     sb: &Superblock,
-    number: u32,
+    number: InodeNumber,
 ) -> Result<Vec<Range<u64>>> {
     let map = from_inode(device, sb, number)?;
     let run = |run: &JournalRun| run.block..run.block + u64::from(run.blocks);

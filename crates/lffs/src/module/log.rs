@@ -210,6 +210,16 @@ impl Log for LffsMechanism {
         self.running.hold.is_some() && is_empty(store, id) && !is_closed()
     }
 
+    fn is_of(&self, store: &Store, id: PatchId) -> bool {
+        let is_hold =
+            |id: PatchId| self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
+        let stands_for_one = || {
+            let of = store.graph().dependencies(id);
+            is_empty(store, id) && of.into_iter().any(|(id, _)| is_hold(id))
+        };
+        !store.graph().is_live(id) || is_hold(id) || stands_for_one()
+    }
+
     fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool {
         if self.stage == Stage::Past || !holds(Rule::RecordsAfterOtherVolumes) {
             return true;

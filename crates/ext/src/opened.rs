@@ -74,6 +74,10 @@ impl Format for ExtFormat {
         self.sb.is_valid_inode(inode)
     }
 
+    fn is_log(&self, inode: u32) -> bool {
+        self.sb.log.is_some_and(|log| log.inode == inode)
+    }
+
     fn inode_place(&self, inode: u32) -> Step<(u64, usize)> {
         if !self.sb.is_valid_inode(inode) {
             return Err(Error::corrupt(

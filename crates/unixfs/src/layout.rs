@@ -88,7 +88,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         set: &SetAttributes,
         now: Timestamp,
     ) -> Step<Attributes> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         self.change_attributes(v, inode.0, set, now)?;
         self.note_reached(v, inode.0);
         self.show_attributes(v, inode.0)
@@ -149,7 +149,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         name: &[u8],
         now: Timestamp,
     ) -> Step<()> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         self.add_link(v, inode.0, directory.0, name, now)
     }
 
@@ -224,7 +224,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         data: &[u8],
         now: Timestamp,
     ) -> Step<usize> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         let written = self.write_step(v, inode.0, offset_bytes, data, now)?;
         self.note_reached(v, inode.0);
         Ok(written)
@@ -248,7 +248,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         len_bytes: u64,
         now: Timestamp,
     ) -> Step<()> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         let done = self.allocate_step(v, inode.0, how, offset_bytes, len_bytes, now);
         self.note_reached(v, inode.0);
         done
@@ -281,7 +281,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         mode: SetXattrMode,
         now: Timestamp,
     ) -> Step<()> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         F::change_xattr(self, v, inode.0, name, (value, mode), now)?;
         self.note_reached(v, inode.0);
         Ok(())

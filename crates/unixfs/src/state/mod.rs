@@ -16,7 +16,7 @@ pub(crate) mod room;
 pub(crate) mod spares;
 pub(crate) mod windows;
 
-use backstitch_layout::{Awaited, Changed, Error, Step, Stop, Timestamp};
+use backstitch_layout::{Awaited, Changed, Error, InodeNumber, Step, Stop, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::format::Format;
@@ -109,6 +109,16 @@ impl<F: Format> UnixFs<F> {
             Err(Error::ReadOnly.into())
         } else {
             Ok(())
+        }
+    }
+
+    /// Refuses changes to what is read-only, and to a file that a log of ours is in: what changes
+    /// that is the log.
+    pub(crate) fn check_changeable(&self, inode: InodeNumber) -> Step<()> {
+        self.check_writable()?;
+        match self.format.is_log(inode.0) {
+            true => Err(Error::NotPermitted.into()),
+            false => Ok(()),
         }
     }
 

@@ -59,7 +59,7 @@ fn specs(args: &Args) -> Result<Vec<ImapSpec>> {
     let orderings: Vec<Ordering> = match args.ordering[..] {
         // Under others one of the ways is unsafe, or costs nothing.
         [] => in_order()
-            .filter(|o| !o.promises().answers_once_stable)
+            .filter(|o| !o.promises().answers_once_stable && !o.needs_log_device())
             .collect(),
         _ => args.ordering.clone(),
     };

@@ -1,8 +1,10 @@
 //! New images: what a run starts from where nobody gives it an image.
 
+use backstitch_device::MemoryDevice;
 use backstitch_formats::{Layout, usual};
 use backstitch_layout::tools::{JournalFeatures, Mkfs, MkfsError, MkfsJournal};
 use backstitch_mechanisms::{Ordering, usual_for};
+use backstitch_wafs::Wafs;
 
 use crate::device::ForkDevice;
 use crate::image::Fork;
@@ -59,6 +61,13 @@ impl ImageOptions {
         match ordering.log_kind() {
             Some(kind) if kind.name() != usual_log() => {
                 let log_bytes = LOG_BLOCKS * u64::from(self.block_bytes);
+                if ordering.needs_log_device() {
+                    let mkfs = Mkfs {
+                        features: features(ordering),
+                        ..self.mkfs()
+                    };
+                    return self.with_log_device(&mkfs, log_bytes);
+                }
                 let mkfs = Mkfs {
                     features: features(ordering),
                     journal_bytes: Some(log_bytes),
@@ -92,6 +101,18 @@ impl ImageOptions {
             };
             Fork::formatted(self.layout, &mkfs, size_bytes, block_bytes)?
         })
+    }
+
+    /// A file system, and behind it the device of a write-ahead log.
+    fn with_log_device(&self, mkfs: &Mkfs, log_bytes: u64) -> Result<Fork, MkfsError> {
+        let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
+        let log = MemoryDevice::new(log_bytes as usize);
+        let made = Wafs::make(&log, [11; 16], mkfs.time_seconds);
+        made.map_err(|error| MkfsError::BadOption(error.to_string()))?;
+        let home = Fork::formatted(self.layout, mkfs, size_bytes, block_bytes)?;
+        let mut bytes = home.to_bytes();
+        bytes.extend(log.snapshot());
+        Ok(Fork::split(bytes, size_bytes as usize, block_bytes).of_layout(self.layout))
     }
 
     fn mkfs(&self) -> Mkfs {

@@ -75,6 +75,10 @@ impl Format for ExtFormat {
         self.sb.is_valid_inode(inode)
     }
 
+    fn is_log(&self, inode: InodeNumber) -> bool {
+        self.sb.log.is_some_and(|log| log.inode == inode)
+    }
+
     fn inode_place(&self, inode: InodeNumber) -> Step<(BlockNumber, usize)> {
         if !self.sb.is_valid_inode(inode) {
             return Err(Error::corrupt(

@@ -155,6 +155,12 @@ impl Ordering {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
+    /// Whether its log is on a device of its own, and on no other one.
+    pub fn needs_log_device(self) -> bool {
+        self.log_kind()
+            .is_some_and(|kind| kind.features().is_empty())
+    }
+
     /// The rules that it states itself; see [`MechanismKind::own_rules`].
     pub fn own_rules(self) -> &'static [Id] {
         self.kind.own_rules()

@@ -88,7 +88,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         set: &SetAttributes,
         now: Timestamp,
     ) -> Step<Attributes> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         self.change_attributes(v, inode, set, now)?;
         self.note_reached(v, inode);
         self.show_attributes(v, inode)
@@ -149,7 +149,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         name: &[u8],
         now: Timestamp,
     ) -> Step<()> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         self.add_link(v, inode, directory, name, now)
     }
 
@@ -222,7 +222,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         data: &[u8],
         now: Timestamp,
     ) -> Step<usize> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         let written = self.write_step(v, inode, offset_bytes, data, now)?;
         self.note_reached(v, inode);
         Ok(written)
@@ -246,7 +246,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         len_bytes: u64,
         now: Timestamp,
     ) -> Step<()> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         let done = self.allocate_step(v, inode, how, offset_bytes, len_bytes, now);
         self.note_reached(v, inode);
         done
@@ -279,7 +279,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         mode: SetXattrMode,
         now: Timestamp,
     ) -> Step<()> {
-        self.check_writable()?;
+        self.check_changeable(inode)?;
         F::change_xattr(self, v, inode, name, (value, mode), now)?;
         self.note_reached(v, inode);
         Ok(())

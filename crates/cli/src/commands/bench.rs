@@ -165,7 +165,7 @@ impl Args {
         match self.ordering[..] {
             // Under others one of the ways is unsafe, or costs nothing.
             [] if self.is_imap() => in_order()
-                .filter(|ordering| !ordering.promises().answers_once_stable)
+                .filter(|o| !o.promises().answers_once_stable && !o.needs_log_device())
                 .collect(),
             [] => vec![usual_for(false)],
             _ => self.ordering.clone(),

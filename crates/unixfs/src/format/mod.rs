@@ -78,6 +78,10 @@ pub trait Format: Space + Sized + Send + 'static {
     fn is_valid_inode(&self, inode: InodeNumber) -> bool {
         (InodeNumber::FIRST..=self.last_inode()).contains(&inode)
     }
+    /// Whether the inode is of a file that a log of a mechanism's is in.
+    fn is_log(&self, _inode: InodeNumber) -> bool {
+        false
+    }
     /// An inode as it is, in use or not.
     ///
     /// # Errors

@@ -112,6 +112,16 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
+    /// Refuses changes to what is read-only, and to a file that a log of ours is in: what changes
+    /// that is the log.
+    pub(crate) fn check_changeable(&self, inode: InodeNumber) -> Step<()> {
+        self.check_writable()?;
+        match self.format.is_log(inode) {
+            true => Err(Error::NotPermitted.into()),
+            false => Ok(()),
+        }
+    }
+
     /// There is no space for blocks: final, or is some on its way? What is kept ready is asked
     /// back.
     pub fn no_blocks(&mut self) -> Stop {

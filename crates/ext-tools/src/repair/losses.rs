@@ -7,8 +7,8 @@ use super::lost::NAME as LOST_AND_FOUND;
 use crate::fsck::{CheckError, Facts, Source};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::entries;
-use backstitch_layout::tools::Losses;
 use backstitch_layout::InodeNumber;
+use backstitch_layout::tools::Losses;
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::Hasher;
 

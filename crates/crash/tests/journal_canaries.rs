@@ -5,10 +5,9 @@ use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script,
 };
 use backstitch_formats::usual;
-use backstitch_journal::format::Features;
 use backstitch_journal::rules::Rule;
 
-use backstitch_mechanisms::Ordering;
+use backstitch_mechanisms::{Ordering, jbd2};
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
@@ -37,7 +36,7 @@ const AT_ONCE: ImageOptions = ImageOptions {
     size_bytes: 8 << 20,
     block_bytes: 1024,
     journal_device: false,
-    journal_features: Features::ASYNC_COMMIT,
+    journal_features: jbd2::ASYNC_COMMIT,
 };
 
 fn campaign(seed: u64, mode: Ordering, image: ImageOptions) -> Campaign {

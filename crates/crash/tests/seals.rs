@@ -7,10 +7,9 @@ use std::sync::Arc;
 use backstitch_crash::{Campaign, Fork, NoObserver, Results, generate, scripts, standard};
 use backstitch_device::BlockDevice;
 use backstitch_ext::{Ext2, kinds};
-use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
-    Error, JournalHost, JournalPlace, LayoutKind, OpenRequest, Opened, Orphans, RecoveryMark,
-    Result, Step, Stop, Timestamp,
+    Error, HomeContents, JournalHost, JournalPlace, LayoutKind, OpenRequest, Opened, Orphans,
+    RecoveryMark, Result, Step, Stop, Timestamp,
 };
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::{BlockNumber, Seal, Volume};

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 /// The unit in which bytes are kept, a block of most file systems.
 const CHUNK_BYTES: usize = 4096;
 
-/// Sparse contents. Whole aligned buffers are shared with whoever wrote them.
+/// Sparse contents. Whole aligned buffers are shared with their writers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     chunks: FxHashMap<u64, Buffer>,

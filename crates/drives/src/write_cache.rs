@@ -48,7 +48,8 @@ impl WriteCache {
         self.extents.is_empty() || self.sectors + sectors <= self.max_sectors
     }
 
-    /// So much is waiting that it has to be written before anything else.
+    /// Whether the cache is more than three quarters full: its contents are then written before
+    /// anything else.
     pub(crate) fn is_pressing(&self) -> bool {
         self.sectors * 4 > self.max_sectors * 3
     }

@@ -6,11 +6,10 @@ use backstitch_ext::format::superblock::{
     MAGIC, OFFSET_RECORD, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 use backstitch_ext::format::{Features, JOURNAL_INODE, MountRecord};
-use backstitch_journal::format::ExternalJournal;
 use backstitch_layout::LayoutKind;
 use backstitch_layout::tools::{
-    CheckError, CheckOptions, Geography, Info, Location, Mkfs, MkfsError, MkfsJournal, Outcome,
-    RepairOptions, ReplaySuperblock, Report, Source, Tools, Tune, TuneError,
+    CheckError, CheckOptions, Geography, Info, Location, MadeJournal, Mkfs, MkfsError, MkfsJournal,
+    Outcome, RepairOptions, ReplaySuperblock, Report, Source, Tools, Tune, TuneError,
 };
 use backstitch_ordering::CrashRecord;
 use core::mem::offset_of;
@@ -62,7 +61,7 @@ impl Tools for ExtTools {
         &self,
         wanted: &MkfsJournal,
         device: &dyn BlockDevice,
-    ) -> Result<ExternalJournal, MkfsError> {
+    ) -> Result<MadeJournal, MkfsError> {
         mkfs::write_journal(wanted, device)
     }
 

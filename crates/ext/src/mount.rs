@@ -12,10 +12,9 @@ use crate::fault::InodeFault;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::JournalMap;
 use backstitch_layout::{
-    BlockNumber, Error, FileType, GroupNumber, JournalHost, JournalLocation, LayoutKind,
-    OpenRequest, Opened, Step, Stop, Structure, Timestamp,
+    BlockNumber, Error, FileType, GroupNumber, JournalHost, JournalLocation, JournalMap,
+    LayoutKind, OpenRequest, Opened, Step, Stop, Structure, Timestamp,
 };
 use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;

@@ -1,9 +1,8 @@
 //! What an open ext file system keeps in memory besides what all formats do: plain data.
 
-use backstitch_layout::BlockNumber;
+use backstitch_layout::{BlockNumber, JournalMap};
 use std::sync::Arc;
 
-use backstitch_journal::JournalMap;
 use backstitch_unixfs::{UnixFs, Windows};
 use rustc_hash::FxHashMap;
 

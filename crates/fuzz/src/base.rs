@@ -17,10 +17,8 @@ use backstitch_ext::format::xattr::{ENTRY_SIZE, INDEX_USER, XATTR_MAGIC, entry_h
 use backstitch_ext::format::{GroupDescriptor, directory, group};
 use backstitch_formats::{journal_host, usual};
 use backstitch_journal::Transaction;
-use backstitch_journal::format::{
-    Features as JournalFeatures, Sequence, features as journal_features,
-};
-use backstitch_layout::tools::{Info, Mkfs};
+use backstitch_journal::format::Sequence;
+use backstitch_layout::tools::{Info, JournalFeatures, Mkfs};
 use backstitch_layout::{BlockNumber, RecoveryMark};
 
 use backstitch_mechanisms::{Ordering, jbd2};
@@ -111,13 +109,10 @@ fn make_all() -> Vec<Base> {
     let old = mkfs(1024, |mkfs| {
         mkfs.revision = 0;
     });
-    let journaled = mkfs(1024, with_journal(JournalFeatures::default()));
+    let journaled = mkfs(1024, with_journal(&[]));
     let summed = mkfs(
         1024,
-        with_journal(JournalFeatures {
-            incompat: journal_features::INCOMPAT_CSUM_V3 | journal_features::INCOMPAT_64BIT,
-            ..JournalFeatures::default()
-        }),
+        with_journal(&["journal_checksum_v3", "journal_64bit"]),
     );
     vec![
         Base::new("ext2", false, filled(&small, 1536 << 10)),

@@ -2,6 +2,7 @@
 
 use crate::Fault;
 use backstitch_device::DeviceError;
+use backstitch_layout::{MapError, MapFault};
 use thiserror::Error;
 
 /// The result of an operation on a journal.
@@ -30,6 +31,17 @@ pub enum Error {
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+impl From<MapError> for Error {
+    fn from(MapError { position, fault }: MapError) -> Error {
+        let fault = match fault {
+            MapFault::NoPlace => Fault::NoPlace,
+            MapFault::NoSuchBlock => Fault::NoSuchBlock,
+            MapFault::PlaceTakenTwice => Fault::PlaceTakenTwice,
+        };
+        Error::corrupt(position, fault)
+    }
 }
 
 impl Error {

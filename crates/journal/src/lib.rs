@@ -6,9 +6,10 @@
 //! of such a log ([`format`](mod@format)), brings what a crash left in one home ([`recovery`]),
 //! lists one for people ([`dump`]), and writes one while a file system is in use ([`module`]).
 //!
-//! It stands beside `ordering`. It may depend on `device`, `store`, `patch` and `ordering`; it
-//! knows no layout. Where the journal lives is told by its host: a [`JournalMap`] from the
-//! journal's blocks to a device's. A layout's `mkfs` and `fsck` use [`format`](mod@format) for the
+//! It stands beside `ordering`. It may depend on `device`, `store`, `patch`, `ordering`, and
+//! on `layout` for what any layout says of a log that it hosts: a
+//! [`JournalMap`](backstitch_layout::JournalMap) from the journal's blocks to a device's. It knows
+//! no layout by name. A layout's `mkfs` and `fsck` use [`format`](mod@format) for the
 //! journal that they make and check.
 //!
 //! # Words
@@ -40,7 +41,7 @@ pub mod recovery;
 pub mod rules;
 mod transaction;
 
-pub use device::{JournalDevice, JournalMap, JournalRun};
+pub use device::JournalDevice;
 pub use error::{Error, Result};
 pub use fault::Fault;
 pub use module::{JournalMechanism, JournalMode, Setup};

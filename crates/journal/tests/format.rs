@@ -1,5 +1,6 @@
 //! Bytes and numbers of the journal's format, at the borders of what they may be.
 
+use backstitch_layout::{JournalMap, JournalRun};
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice, WriteRequest};
@@ -13,9 +14,7 @@ use backstitch_journal::format::{
     BlockKind, ChecksumKind, Checksums, Features, Sequence, Superblock, commit, revoke,
 };
 use backstitch_journal::recovery::{Damage, Ending};
-use backstitch_journal::{
-    Error, Journal, JournalDevice, JournalMap, JournalRun, Result, Transaction,
-};
+use backstitch_journal::{Error, Journal, JournalDevice, Result, Transaction};
 use zerocopy::IntoBytes;
 
 const BLOCK: u32 = 1024;

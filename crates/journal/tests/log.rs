@@ -1,6 +1,7 @@
 //! The journal's log as its driver sees it: how full it is, what is put off, when room comes back;
 //! and as people see it.
 
+use backstitch_layout::{HomeContents, JournalMap, JournalRun};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,9 @@ use backstitch_device::{BlockDevice, Buffer, MemoryDevice, WriteRequest};
 use backstitch_journal::dump::{self, Line, LoggedBlock};
 use backstitch_journal::format::superblock::SUPERBLOCK_BYTES;
 use backstitch_journal::format::{Features, Sequence, Superblock};
-use backstitch_journal::recovery::{Damage, Home, HomeContents, Revoked};
+use backstitch_journal::recovery::{Damage, Home, Revoked};
 use backstitch_journal::{
-    Journal, JournalDevice, JournalMap, JournalMechanism, JournalMode, JournalRun, Setup,
-    Transaction,
+    Journal, JournalDevice, JournalMechanism, JournalMode, Setup, Transaction,
 };
 use backstitch_ordering::{
     BlockClass, BlockNumber, Log, LogState, Mechanism, MechanismKind, Operation, PatchId, Volume,

@@ -1,6 +1,7 @@
 //! The journal as a mechanism, alone: what a commit record waits for, with every write reported by
 //! hand.
 
+use backstitch_layout::{JournalMap, JournalRun};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use backstitch_journal::format::features::{
 };
 use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
 use backstitch_journal::rules::Rule;
-use backstitch_journal::{JournalMap, JournalMechanism, JournalMode, JournalRun, Setup};
+use backstitch_journal::{JournalMechanism, JournalMode, Setup};
 use backstitch_ordering::{
     BlockClass, BlockNumber, GroupId, Groups, Log, MechanismKind as _, Operation, PatchId, Place,
     SOFT, Volume, VolumeId,
@@ -184,6 +185,11 @@ impl Bench {
         self.store.pending(self.volume, block, &mut pending);
         !pending.is_empty()
     }
+}
+
+/// Commit records that are written together with what they commit.
+fn async_commit() -> Features {
+    Features::named(&["journal_checksum", "journal_async_commit"]).expect("names of features")
 }
 
 /// Contents that an earlier commit record waits for stay where they are when the file goes. Some of
@@ -586,7 +592,7 @@ fn what_a_transaction_changes_again_keeps_nothing_else_from_going_home() {
 /// that lies in several sectors it waits for.
 #[test]
 fn a_commit_record_waits_for_large_revoke_blocks() {
-    let mut bench = Bench::with(JournalMode::Ordered, JOURNAL.1, Features::ASYNC_COMMIT);
+    let mut bench = Bench::with(JournalMode::Ordered, JOURNAL.1, async_commit());
     for block in 20..150 {
         bench.directory(block, 1);
     }
@@ -795,7 +801,7 @@ fn a_commit_record_waits_for_what_it_commits() {
     };
     for (features, at_once) in [
         (Features::default(), false),
-        (Features::ASYNC_COMMIT, true),
+        (async_commit(), true),
         (of(COMPAT_CHECKSUM, 0), false),
         (of(0, INCOMPAT_ASYNC_COMMIT), false),
         (

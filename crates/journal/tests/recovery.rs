@@ -1,6 +1,7 @@
 //! Recovery of journals that our own format code writes, in memory: every layout of tags and
 //! checksums, logs that wrap around, crashes at every write of a recovery, and damage.
 
+use backstitch_layout::{HomeContents, JournalMap, JournalRun};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -13,11 +14,9 @@ use backstitch_journal::format::features::{
     INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE,
 };
 use backstitch_journal::format::{Features, Sequence, Superblock};
-use backstitch_journal::recovery::{Damage, Ending, Home, HomeContents, Outcome};
+use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
 use backstitch_journal::rules::Rule;
-use backstitch_journal::{
-    Error, Journal, JournalDevice, JournalMap, JournalRun, Result, Transaction,
-};
+use backstitch_journal::{Error, Journal, JournalDevice, Result, Transaction};
 use backstitch_rules::watch::{self, Form};
 
 const BLOCK: usize = 1024;

@@ -9,10 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::JournalMap;
-use backstitch_journal::recovery::HomeContents;
 
-use crate::{Error, Result, Timestamp};
+use crate::{Error, JournalMap, Result, Timestamp};
 
 /// Where a file system keeps its journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +83,13 @@ pub enum Left {
 
 /// A block's number and its new bytes.
 pub type ChangedBlock = (u64, Vec<u8>);
+
+/// What a file system knows of its blocks without reading them.
+pub trait HomeContents {
+    /// Whether these bytes can be what the block holds, counted in blocks of their length. A copy
+    /// in a damaged log that cannot be is left out.
+    fn can_hold(&self, block: u64, bytes: &[u8]) -> bool;
+}
 
 /// A layout whose file systems can have journals. All of it works on a device on which nothing is
 /// mounted.

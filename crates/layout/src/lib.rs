@@ -3,7 +3,7 @@
 //! A *layout* (ext2, UFS, …) knows where things are on the disk. It states every change as patches
 //! with soft-updates dependencies, whatever the mechanism, through an ordering's
 //! [`Volume`](backstitch_ordering::Volume). It knows no mechanism, no FUSE, no clock and no
-//! threads. This crate depends on `journal`, `ordering`, `store`, `patch`, `device` and `rules`;
+//! threads. This crate depends on `ordering`, `store`, `patch`, `device` and `rules`;
 //! layouts implement [`LayoutKind`], [`FileSystem`] and [`tools::Tools`], and fronts and `vfs` use
 //! them.
 //!
@@ -21,6 +21,7 @@ pub mod flags;
 mod format_error;
 mod fs;
 mod journal;
+mod journal_map;
 mod log;
 pub mod operations;
 mod pieces;
@@ -37,9 +38,10 @@ pub use fs::{
     ReclaimProgress, ReclaimStep, Rename,
 };
 pub use journal::{
-    ChangedBlock, JournalHost, JournalLocation, JournalPlace, Left, LogNote, NotedPlace, Orphans,
-    RecoveryMark,
+    ChangedBlock, HomeContents, JournalHost, JournalLocation, JournalPlace, Left, LogNote,
+    NotedPlace, Orphans, RecoveryMark,
 };
+pub use journal_map::{JournalMap, JournalRun, MapError, MapFault};
 pub use log::{Findable, FoundLog, LogDamage, LogKind, LogReport, LogSite};
 pub use pieces::{Piece, pieces_of_blocks};
 pub use types::*;

@@ -22,12 +22,16 @@ use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
 use backstitch_journal::{
     Error as JournalError, Fault, Journal, JournalDevice, Setup, Transaction,
 };
-use backstitch_layout::tools::uuid_text;
+use backstitch_layout::tools::{JournalFeatures, uuid_text};
 use backstitch_layout::{
     Error, Findable, FoundLog, JournalHost, JournalLocation, JournalPlace, LogDamage, LogKind,
     LogReport, LogSite, RecoveryMark, Result, Structure, Timestamp,
 };
 use backstitch_ordering::LogPlace;
+
+/// Commit records have a checksum of their transaction and need not come after it: what Linux
+/// sets with `-o journal_async_commit` where the file system has no checksums of its own.
+pub const ASYNC_COMMIT: JournalFeatures = &["journal_checksum", "journal_async_commit"];
 
 /// Blocks, about, that the orphans of one transaction change, or a quarter of what the journal
 /// holds.

@@ -29,6 +29,7 @@ mod batch;
 mod cache;
 pub mod drive;
 mod kind;
+mod limits;
 mod places;
 mod queue;
 mod seal;
@@ -44,6 +45,7 @@ pub use backstitch_patch::{
 };
 pub use batch::{Batch, Goal, Rounds};
 pub use kind::{BlockClass, BlockKind, VolumeId};
+pub use limits::Limits;
 pub use seal::{BlockSeal, Seal};
 pub use stats::StoreStats;
-pub use store::{InRun, Limits, Miss, Store};
+pub use store::{InRun, Miss, Store};

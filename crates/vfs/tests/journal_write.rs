@@ -3,6 +3,7 @@
 
 mod support;
 
+use backstitch_mechanisms::jbd2;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,6 @@ use backstitch_device::{
     materialise_torn,
 };
 use backstitch_formats::usual;
-use backstitch_journal::format::Features;
 use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, MountOptions, Ordering, SetAttributes};
 use support::workload::{OnError, Workload};
@@ -176,7 +176,7 @@ fn ext3_at_once(size_bytes: usize, block_bytes: u32) -> Vec<u8> {
     let mut mkfs = Mkfs {
         block_size: Some(block_bytes),
         journal_bytes: Some(1024 * u64::from(block_bytes)),
-        journal_features: Features::ASYNC_COMMIT,
+        journal_features: jbd2::ASYNC_COMMIT,
         ..Mkfs::new([3; 16], [5; 16], 1_600_000_000)
     };
     mkfs.features.push("has_journal".to_owned());

@@ -15,9 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// So many full chunks are written by the one who fills the last of them.
+/// Full chunks at which the caller that filled the last one writes them all.
 const CHUNKS_TO_WRITE: usize = 8;
-/// With so many, everybody who appends waits until some are written.
+/// Chunks at which all who append wait until some are written.
 const MOST_CHUNKS: usize = 32;
 
 /// A payload of this length is written from where it is, and not copied first.

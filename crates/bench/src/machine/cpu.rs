@@ -18,19 +18,19 @@ pub(super) enum Work {
     Remove,
     /// Attributes are changed.
     Attributes,
-    /// So many bytes are written.
+    /// Writing, by the number of bytes.
     Write(usize),
-    /// So many bytes are read.
+    /// Reading, by the number of bytes.
     Read(usize),
-    /// So many names are listed.
+    /// Listing, by the number of names.
     List(usize),
     /// A file is closed.
     Close,
     /// What is to be on stable storage is found out.
     Sync,
-    /// So many blocks are put together for the drive.
+    /// Putting a batch together for the drive, by its number of blocks.
     Batch(usize),
-    /// So many blocks of metadata come from the drive.
+    /// Taking blocks of metadata that come from the drive, by their number.
     Blocks(usize),
 }
 

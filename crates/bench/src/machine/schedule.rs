@@ -45,7 +45,7 @@ enum Wait {
     Requests(Vec<RequestId>),
     /// An event, or a time if that comes before.
     Event(Event, Option<u64>),
-    /// Whoever else can run has had a turn.
+    /// All others that can run have had a turn.
     Turn,
 }
 

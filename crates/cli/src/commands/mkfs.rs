@@ -11,8 +11,11 @@ use backstitch_files::named::{Named, NamedPart, Part};
 use backstitch_files::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use backstitch_files::{show, size};
 use backstitch_formats::{Layout, Unknown};
-use backstitch_journal::format::{ExternalJournal, Features as JournalFeatures};
-use backstitch_layout::tools::{Info, Mkfs, MkfsError, MkfsJournal, uuid_text};
+use backstitch_journal::format::ExternalJournal;
+use backstitch_layout::tools::{
+    Info, JournalFeatures, MadeJournal, Mkfs, MkfsError, MkfsJournal, uuid_text,
+};
+use backstitch_mechanisms::jbd2;
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -318,7 +321,7 @@ fn wanted(args: &Args) -> Result<(Layout, Mkfs)> {
 /// What the journal is to use.
 fn journal_features(args: &Args) -> JournalFeatures {
     match args.journal_async_commit {
-        true => JournalFeatures::ASYNC_COMMIT,
+        true => jbd2::ASYNC_COMMIT,
         false => JournalFeatures::default(),
     }
 }
@@ -407,7 +410,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
     report_journal_device(args, &target.kept(made)?)
 }
 
-fn report_journal_device(args: &Args, made: &ExternalJournal) -> Result<()> {
+fn report_journal_device(args: &Args, made: &MadeJournal) -> Result<()> {
     let image = args.image.display().to_string();
     let (blocks, block_bytes) = (made.blocks, made.block_bytes);
     let uuid = uuid_text(&made.uuid);

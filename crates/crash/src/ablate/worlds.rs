@@ -6,7 +6,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::steps::{self, Steps};
 use backstitch_layout::tools::JournalFeatures;
-use backstitch_mechanisms::{Ordering, usual_for};
+use backstitch_mechanisms::{Ordering, jbd2, usual_for};
 use backstitch_store::Optimisations;
 
 use super::{Ablation, ROUNDS, Round};
@@ -78,7 +78,7 @@ impl World {
             worlds.push(world(STACK, &stacked, false, Steps::Usual));
         }
         if is_journal {
-            let at_once = made(JournalFeatures::ASYNC_COMMIT)?;
+            let at_once = made(jbd2::ASYNC_COMMIT)?;
             worlds.push(world("small steps", &plain, false, Steps::Small));
             worlds.push(world("async commit", &at_once, false, Steps::Usual));
             worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));

@@ -8,13 +8,13 @@ use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::inode::Inode;
 use backstitch_ext::format::{FormatError, JOURNAL_INODE};
 use backstitch_ext::journal::{Copy, Faults, map};
+use backstitch_journal::Error;
 use backstitch_journal::format::Superblock;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
-use backstitch_journal::{Error, JournalMap};
 use backstitch_layout::Error as LayoutError;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
-use backstitch_layout::{BlockNumber, Structure};
+use backstitch_layout::{BlockNumber, JournalMap, Structure};
 
 /// Looks at the journal inside the file system: at all that a mount needs of it.
 pub(super) fn check<S: Source + ?Sized>(

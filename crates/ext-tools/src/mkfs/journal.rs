@@ -3,6 +3,7 @@
 use backstitch_journal::format::superblock::MIN_BLOCKS;
 use backstitch_journal::format::{Features as JournalFeatures, Superblock as JournalSuperblock};
 use backstitch_layout::BlockNumber;
+use backstitch_layout::tools::JournalFeatures as FeatureNames;
 
 use super::writer::{Writer, put_pointer};
 use super::{Mkfs, MkfsError, log_file};
@@ -40,7 +41,7 @@ pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> 
         options.journal_bytes.is_some(),
         options.journal_uuid.is_some(),
     );
-    let has_features = options.journal_features != JournalFeatures::default();
+    let has_features = !options.journal_features.is_empty();
     let is_log_file = !has_journal && log_file::is_asked_for(options) && !is_outside;
     if !has_journal && (has_size && !is_log_file || is_outside || has_features) {
         return bad("journal options need has_journal (-t ext3)");
@@ -71,6 +72,12 @@ pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> 
     Ok(wanted as u32)
 }
 
+/// The features of these names.
+pub(super) fn features(names: FeatureNames) -> Result<JournalFeatures, MkfsError> {
+    let unknown = || MkfsError::BadOption(format!("journal features {}", names.join(",")));
+    JournalFeatures::named(names).ok_or_else(unknown)
+}
+
 /// A journal's blocks with the indirect blocks that map them.
 pub(super) fn all_blocks(blocks: u32, block_bytes: u32) -> u32 {
     let pointers = block_bytes / 4;
@@ -97,7 +104,7 @@ impl Writer<'_> {
         }
         let (data, indirect) = (tree.data, tree.indirect);
         let mut sb = JournalSuperblock::new(self.sb.block_size, blocks, 0, self.options.uuid);
-        sb.set_features(self.options.journal_features);
+        sb.set_features(features(self.options.journal_features)?);
         let mut first = sb.encode().to_vec();
         first.resize(self.block_size(), 0);
         self.write_block(data[0], first)?;

@@ -7,9 +7,11 @@ use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::format::{ExternalJournal, Superblock as JournalSuperblock};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::journal::features;
 use super::{MkfsError, MkfsJournal};
 use backstitch_ext::format::features::INCOMPAT_JOURNAL_DEV;
 use backstitch_ext::format::superblock::{MAGIC, RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
+use backstitch_layout::tools::MadeJournal;
 
 /// Old records are overwritten in pieces of this size.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -19,12 +21,12 @@ const ZEROS_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// Options that cannot be had (the device is then untouched), and the device's errors.
-pub fn write(wanted: &MkfsJournal, device: &dyn BlockDevice) -> Result<ExternalJournal, MkfsError> {
+pub fn write(wanted: &MkfsJournal, device: &dyn BlockDevice) -> Result<MadeJournal, MkfsError> {
     let block_size = wanted.block_size.unwrap_or(4096);
     let blocks = blocks(wanted, block_size, device.size_bytes())?;
     let position = u32::from(block_size == 1024) + 1;
     let mut log = JournalSuperblock::new(block_size, blocks, position, wanted.uuid);
-    log.set_features(wanted.features);
+    log.set_features(features(wanted.features)?);
     if !wanted.device_is_zero {
         clear(device, u64::from(blocks) * u64::from(block_size))?;
     }
@@ -36,7 +38,12 @@ pub fn write(wanted: &MkfsJournal, device: &dyn BlockDevice) -> Result<ExternalJ
     )?;
     device.flush()?;
     let made = ExternalJournal::read(device).map_err(of_journal)?;
-    made.ok_or_else(|| MkfsError::BadOption("it cannot be read again".into()))
+    let made = made.ok_or_else(|| MkfsError::BadOption("it cannot be read again".into()))?;
+    Ok(MadeJournal {
+        block_bytes: made.block_bytes,
+        blocks: made.blocks,
+        uuid: made.uuid,
+    })
 }
 
 fn blocks(wanted: &MkfsJournal, block_size: u32, device_bytes: u64) -> Result<u32, MkfsError> {

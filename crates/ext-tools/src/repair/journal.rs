@@ -12,10 +12,9 @@ use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::inode::{Inode, POINTERS, offset};
 use backstitch_ext::format::superblock::RawSuperblock;
 use backstitch_ext::journal::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy};
-use backstitch_journal::JournalMap;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::format::{Features, Sequence, Superblock as JournalSuperblock};
-use backstitch_layout::{BlockNumber, Error, Structure};
+use backstitch_layout::{BlockNumber, Error, JournalMap, Structure};
 use rustc_hash::FxHashSet;
 
 impl Fixer<'_, '_> {

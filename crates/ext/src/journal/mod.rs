@@ -9,11 +9,9 @@ mod place;
 
 use crate::fault::JournalFault;
 use backstitch_device::BlockDevice;
-use backstitch_journal::format::checksum::crc32c;
-use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
-    BlockNumber, Error, GroupNumber, InodeNumber, JournalHost, JournalPlace, Left, LogNote,
-    NotedPlace, Orphans, RecoveryMark, Result, Structure, Timestamp,
+    BlockNumber, Error, GroupNumber, HomeContents, InodeNumber, JournalHost, JournalPlace, Left,
+    LogNote, NotedPlace, Orphans, RecoveryMark, Result, Structure, Timestamp,
 };
 use backstitch_ordering::CrashRecord;
 use core::mem::offset_of;
@@ -185,7 +183,7 @@ fn read_raw(device: &dyn BlockDevice) -> Result<RawSuperblock> {
 fn write_raw(device: &dyn BlockDevice, mut raw: RawSuperblock) -> Result<()> {
     if raw.s_feature_ro_compat.get() & RO_COMPAT_METADATA_CSUM != 0 {
         let covered = SUPERBLOCK_SIZE - size_of_val(&raw.s_checksum);
-        raw.s_checksum = crc32c(!0, &raw.as_bytes()[..covered]).into();
+        raw.s_checksum = (!crc32c::crc32c(&raw.as_bytes()[..covered])).into();
     }
     device.write(SUPERBLOCK_OFFSET, raw.as_bytes())?;
     Ok(device.flush()?)

@@ -8,10 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::{JournalMap, JournalRun};
 use backstitch_layout::{
-    BlockNumber, Error, FileType, GroupNumber, InodeNumber, JournalLocation, JournalPlace, Result,
-    Structure,
+    BlockNumber, Error, FileType, GroupNumber, InodeNumber, JournalLocation, JournalMap,
+    JournalPlace, JournalRun, Result, Structure,
 };
 use zerocopy::FromBytes;
 

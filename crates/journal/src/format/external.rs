@@ -6,7 +6,9 @@ use backstitch_device::BlockDevice;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Error, Fault, JournalMap, Result};
+use backstitch_layout::JournalMap;
+
+use crate::{Error, Fault, Result};
 
 /// Where the device's superblock starts.
 const OFFSET: u64 = 1024;

@@ -44,13 +44,22 @@ pub struct Features {
 }
 
 impl Features {
-    /// Commit records have a checksum of their transaction and need not come after it: what Linux
-    /// sets with `-o journal_async_commit` where the file system has no checksums of its own.
-    pub const ASYNC_COMMIT: Features = Features {
-        compat: COMPAT_CHECKSUM,
-        incompat: INCOMPAT_ASYNC_COMMIT,
-        ro_compat: 0,
-    };
+    /// Those of these names; `None` where one is unknown.
+    pub fn named(names: &[&str]) -> Option<Features> {
+        let mut features = Features::default();
+        for wanted in names {
+            let bit = |known: &[(u32, &str)]| {
+                let found = known.iter().find(|(_, name)| name == wanted);
+                found.map(|(bit, _)| *bit)
+            };
+            match (bit(COMPAT_NAMES), bit(INCOMPAT_NAMES)) {
+                (Some(bit), _) => features.compat |= bit,
+                (None, Some(bit)) => features.incompat |= bit,
+                (None, None) => return None,
+            }
+        }
+        Some(features)
+    }
 
     /// Whether all of these compat bits are set.
     pub fn has_compat(&self, bits: u32) -> bool {

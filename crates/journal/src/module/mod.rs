@@ -67,11 +67,11 @@ use backstitch_ordering::{
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::JournalMap;
 use crate::format::features::INCOMPAT_REVOKE;
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
 use crate::rules::{Rule, holds, implied, wait_for_now};
+use backstitch_layout::JournalMap;
 
 pub use kind::JournalMode;
 

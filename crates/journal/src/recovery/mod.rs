@@ -23,6 +23,7 @@
 mod revoked;
 mod scan;
 
+use backstitch_layout::HomeContents;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
@@ -56,13 +57,6 @@ pub struct Home<'d> {
     pub blocks: u64,
     /// What is known of the blocks. Asked under [`Damage::Skip`] only.
     pub contents: &'d dyn HomeContents,
-}
-
-/// What a file system knows of its blocks without reading them.
-pub trait HomeContents {
-    /// Whether these bytes can be what the block holds, counted in blocks of their length. A copy
-    /// in a damaged log that cannot be is left out.
-    fn can_hold(&self, block: u64, bytes: &[u8]) -> bool;
 }
 
 /// What is done where a copy does not have the checksum that its tag states, or the log contradicts

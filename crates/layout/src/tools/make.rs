@@ -1,7 +1,6 @@
 //! What is to be made.
 
 use backstitch_device::DeviceError;
-use backstitch_journal::format::Features as JournalFeatures;
 use thiserror::Error;
 
 use crate::FormatError;
@@ -90,6 +89,21 @@ impl Mkfs {
             ..Mkfs::default()
         }
     }
+}
+
+/// What a journal uses, by the names that dumpe2fs shows; nothing, as mke2fs has it, where it is
+/// empty.
+pub type JournalFeatures = &'static [&'static str];
+
+/// A journal that was made on a device of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadeJournal {
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// Blocks in all.
+    pub blocks: u32,
+    /// The device's number, by which a file system names it.
+    pub uuid: [u8; 16],
 }
 
 /// How a journal's device is made.

@@ -13,19 +13,17 @@ mod repair;
 mod source;
 mod tune;
 
-pub use backstitch_journal::format::Features as JournalFeatures;
 pub use check::{
     CheckError, CheckOptions, EXIT_CLEAN, EXIT_OPERATIONAL, EXIT_UNCORRECTED, Report, Summary,
 };
 pub use finding::{Code, Finding, Findings, Kind, Location};
 pub use info::{Info, LastMount, State, uuid_text};
-pub use make::{Mkfs, MkfsError, MkfsJournal};
+pub use make::{JournalFeatures, MadeJournal, Mkfs, MkfsError, MkfsJournal};
 pub use repair::{EXIT_CORRECTED, Losses, Mode, Outcome, Repair, RepairOptions, ReplaySuperblock};
 pub use source::{DeviceSource, SliceSource, Source};
 pub use tune::{Reserved, Tune, TuneError};
 
 use backstitch_device::{BlockDevice, DeviceError};
-use backstitch_journal::format::ExternalJournal;
 use backstitch_ordering::CrashRecord;
 
 use crate::{BlockNumber, GroupNumber, InodeNumber, LayoutKind};
@@ -75,7 +73,7 @@ pub trait Tools: Send + Sync {
         &self,
         _wanted: &MkfsJournal,
         _device: &dyn BlockDevice,
-    ) -> Result<ExternalJournal, MkfsError> {
+    ) -> Result<MadeJournal, MkfsError> {
         Err(MkfsError::Unsupported("a journal".to_owned()))
     }
 

@@ -39,7 +39,7 @@ pub(crate) struct ReadArgs {
 pub(crate) struct TailArgs {
     /// The log
     file: PathBuf,
-    /// So many records
+    /// The number of records
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     count: u64,
     /// Go on with those that are appended

@@ -314,12 +314,11 @@ pub(crate) fn run(
         match machine.apply(operation, spectator) {
             Ok(()) => {
                 spectator.at_rest(&machine.mount);
-                // A crash comes before the caller of the operation before it is answered: where
-                // each call waits, nothing of it would be left to lose afterwards.
-                let is_cut_off = matches!(
-                    operations.get(number + 1),
-                    Some(Operation::Crash(_) | Operation::Cut)
-                );
+                // A crash comes before the caller of the operation before it is answered, and what
+                // is written meanwhile: where each call waits, nothing would be left to lose.
+                let mut then = operations[number + 1..].iter();
+                let then = then.find(|then| !matches!(then, Operation::Round));
+                let is_cut_off = matches!(then, Some(Operation::Crash(_) | Operation::Cut));
                 if !is_cut_off || operation.is_flush() {
                     machine.answer(operation, spectator)?;
                 }

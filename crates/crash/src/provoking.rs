@@ -387,7 +387,7 @@ scripts! {
     Rule::FsyncWaitsForOverwrites => "mkdir A; creat A/f; write A/f 0 3000; sync; overwrite A/f 0 1000; fsync A/f";
     Rule::FsyncWaitsForName => "mkdir A; sync; creat A/f; fsync A/f";
     Rule::FsyncWaitsForPointer => concat!(full_b!(), "; sync; creat B/", long!(), "4; fsync B/", long!(), "4");
-    Rule::FsyncWaitsForReach => "mkdir A; creat A/f; fsync A/f";
+    Rule::FsyncWaitsForReach => "mkdir A; mkdir B; sync; mkdir A/d; creat A/d/f; rename A/d B/e; fsync B/e/f";
     Rule::FsyncWaitsForZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; fsync A/f";
     Rule::FsyncWaits => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f";
     Rule::FsyncOfDirectoryWaitsForOldName => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/f; fsync A";

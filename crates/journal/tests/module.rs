@@ -522,26 +522,6 @@ fn what_is_logged_again_is_not_revoked() {
     bench.write_out(second);
 }
 
-/// Where contents go through the log too nothing is revoked: what a freed block holds next has a
-/// later copy.
-#[test]
-fn nothing_is_revoked_where_contents_are_logged() {
-    for (mode, is_revoked) in [(JournalMode::Ordered, true), (JournalMode::Full, false)] {
-        let mut bench = Bench::new(mode);
-        bench.directory(20, 1);
-        let first = bench.close();
-        bench.write_out(first);
-        bench.free(20);
-        bench.metadata(0, 1, &[]);
-        let second = bench.close();
-        // Behind the descriptor, the copy and the commit record of the first one.
-        let record = bench.store.peek(bench.volume, JOURNAL.0 + 4).unwrap();
-        let kind = Header::parse(record).and_then(|header| header.kind());
-        assert_eq!(kind == Some(BlockKind::Revoke), is_revoked, "{mode:?}");
-        bench.write_out(second);
-    }
-}
-
 /// The room of transactions that are at home is not given to others before the tail on the disk has
 /// moved past them.
 #[test]

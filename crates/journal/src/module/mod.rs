@@ -31,8 +31,7 @@
 //! ([`Log::begin_close`]), in T itself: nothing leaks, and nothing is reused inside T. A freed
 //! block that is in the log is *revoked* in T, so that no older copy comes home over what the block
 //! holds next; logging it again in T takes the revocation back. Contents written into a block that
-//! an uncommitted T freed wait for T's hold. Under `full` neither is needed: whatever a block holds
-//! next is in the log too, in T or later.
+//! an uncommitted T freed wait for T's hold.
 //!
 //! # Patchgroups over several volumes
 //!
@@ -405,9 +404,7 @@ impl Mechanism for JournalMechanism {
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {
             logged.freed_by = Some(self.number);
-            // Where contents go through the log too, what the block holds next has a later copy
-            // there. (Nothing else can write it: no volume lies in a file of one that has a log.)
-            if self.mode != JournalMode::Full && holds(Rule::FreedAreRevoked) {
+            if holds(Rule::FreedAreRevoked) {
                 self.running.revokes.insert(block);
             }
         }

@@ -100,7 +100,8 @@ impl InodeState {
         self.names_in.as_deref()
     }
 
-    /// Whether anything of it is not on the disk, or may still be that should not.
+    /// Whether anything of it is not on the disk, or may still be that should not. (Of one that is
+    /// freed nobody asks.)
     pub(crate) fn is_under_way(&self, v: &Volume<'_>) -> bool {
         // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is
         // what is under way in a directory, or what comes after it: a new block's pointer and size,
@@ -115,8 +116,7 @@ impl InodeState {
         let is_reach_live = self
             .reach
             .is_some_and(|id| v.is_live_by(Rule::RememberedWhileReached, id));
-        let is_other = self.freed.is_some()
-            || self.is_truncating
+        let is_other = self.is_truncating
             || !self.names.is_empty() && holds(Rule::RememberedWhileNamed)
             || self.made.is_some_and(|made| v.is_live(made))
             || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))

@@ -39,6 +39,8 @@ const STATES_OF_A_CASE: u64 = 1000;
 /// What each other workload gets where nothing is asked for: a run of all mechanisms has to end in
 /// minutes.
 const STATES_OF_OTHERS: u64 = 2000;
+/// What a case gets where the image is nearly full: a look at such an image takes ten times as long.
+const STATES_OF_FULL: u64 = 200;
 /// What a script or a case gets once more with torn blocks.
 const STATES_OF_TORN: u64 = 300;
 /// The image is kept in memory, and so are its forks' differences.
@@ -218,11 +220,18 @@ fn open_outputs(args: &Args) -> Result<()> {
 /// Explores under one mechanism.
 fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Report> {
     let (cases, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_case);
+    let is_full = |workload: &Workload| workload.name.starts_with("full/");
+    let (full, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(is_full);
     let mut reports = Vec::new();
     let mut failures = 0;
     let is_whole = args.workload.is_empty() && args.script.is_none();
     let most_of_others = if is_whole { STATES_OF_OTHERS } else { u64::MAX };
-    for (workloads, most_states_each) in [(&cases, STATES_OF_A_CASE), (&others, most_of_others)] {
+    let bounded = [
+        (&full, STATES_OF_FULL),
+        (&cases, STATES_OF_A_CASE),
+        (&others, most_of_others),
+    ];
+    for (workloads, most_states_each) in bounded {
         if workloads.is_empty() || failures >= args.failures as usize {
             continue;
         }

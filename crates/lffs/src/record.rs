@@ -162,26 +162,29 @@ impl Changes {
             let Some(bytes) = bytes(block) else {
                 continue;
             };
-            spans.sort_unstable_by_key(|span| span.start);
-            let mut spans = spans.into_iter();
-            let Some(mut span) = spans.next() else {
-                continue;
-            };
-            for next in spans.chain([u32::MAX..u32::MAX]) {
-                if next.start <= span.end.saturating_add(NEAR_BYTES) && next.start != u32::MAX {
-                    span.end = span.end.max(next.end);
-                    continue;
-                }
+            join_near(&mut spans);
+            for span in spans {
                 if record.bytes.len() >= LONG_BYTES {
                     into.push(record.finish());
                     record = Encoder::new(about, Vec::new());
                 }
                 record.push(block, &bytes[..block_bytes as usize], span);
-                span = next;
             }
         }
         into.push(record.finish());
     }
+}
+
+/// Puts spans in order, and makes one of those that are near each other.
+fn join_near(spans: &mut Vec<Range<u32>>) {
+    spans.sort_unstable_by_key(|span| span.start);
+    spans.dedup_by(|next, before| {
+        let is_near = next.start <= before.end + NEAR_BYTES;
+        if is_near {
+            before.end = before.end.max(next.end);
+        }
+        is_near
+    });
 }
 
 /// A record as it is made.

@@ -46,6 +46,9 @@ pub struct Outcome {
     pub undone: u64,
 }
 
+/// Where a record begins, and its payload.
+type Payload = (u64, Vec<u8>);
+
 /// A log that nobody has mounted.
 pub struct Unmounted<'d> {
     device: LogDevice<'d>,
@@ -176,10 +179,10 @@ impl<'d> Unmounted<'d> {
     }
 
     /// The payloads of the groups that are whole, with where each begins.
-    fn whole_groups(&self) -> Result<(Vec<(u64, Vec<u8>)>, Outcome)> {
+    fn whole_groups(&self) -> Result<(Vec<Payload>, Outcome)> {
         let log = Log::open_sparingly(&self.device)?;
         let mut records = log.records(self.log_start)?;
-        let mut payloads: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut payloads: Vec<Payload> = Vec::new();
         let mut outcome = Outcome::default();
         let mut whole = 0;
         while let Some(found) = records.next()? {

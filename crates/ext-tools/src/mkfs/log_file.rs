@@ -103,7 +103,8 @@ pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> 
     }
     let wanted = wanted_bytes(options, sb.blocks_count << sb.block_size_bits);
     let blocks = wanted >> sb.block_size_bits;
-    if wanted < LEAST_WANTED_BYTES || wanted > MOST_BYTES || blocks > sb.blocks_count / 2 {
+    let fits = (LEAST_WANTED_BYTES..=MOST_BYTES).contains(&wanted) && blocks <= sb.blocks_count / 2;
+    if !fits {
         return bad(format!(
             "a log of {wanted} bytes does not fit into {} blocks",
             sb.blocks_count

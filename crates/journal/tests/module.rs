@@ -107,7 +107,7 @@ impl Bench {
     /// Changes a block of a directory.
     fn directory(&mut self, block: u64, byte: u8) {
         let bytes = [byte; BLOCK];
-        self.step(|v| v.initialise(block, BlockClass::Directory, &bytes, &[]));
+        self.step(|v| v.initialise(BlockNumber(block), BlockClass::Directory, &bytes, &[]));
     }
 
     /// Zeroes the end of a block of contents, after a change of the same transaction.

@@ -1,10 +1,13 @@
 //! The families of scripts, a bounded part of each under every mechanism; and what they found.
 
 use backstitch_crash::{
-    Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
+    Campaign, ImageOptions, NoObserver, Observer, Results, Schedule, Workload, generate,
+    parse_script, script,
 };
 
+use backstitch_journal::rules::Rule;
 use backstitch_mechanisms::Ordering;
+use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
 const ORDERED: Ordering = Ordering::JOURNAL_ORDERED;
@@ -74,9 +77,17 @@ fn a_long_session_under_a_journal() {
     assert!(results.moments > 30, "{} moments", results.moments);
 }
 
+/// Switches a rule off in every thread that explores.
+struct Without(Rule);
+
+impl Observer for Without {
+    fn thread_starts(&self) {
+        watch::switch_off(Some((self.0.into(), Form::Whole)));
+    }
+}
+
 /// The log of 64 blocks comes round three times, over the last of the sequence numbers.
-#[test]
-fn a_log_wraps_three_times_over_the_end_of_its_numbers() {
+fn wrapping() -> Campaign {
     let log = generate::Family::named("log").expect("it is there");
     let wraps = |workload: &Workload| {
         let has = |what: &str| {
@@ -89,7 +100,21 @@ fn a_log_wraps_three_times_over_the_end_of_its_numbers() {
     let wrapping = wrapping.expect("one of its scripts wraps");
     let mut campaign = campaign(Ordering::JOURNAL_FULL, vec![wrapping]);
     campaign.most_states_each = 400;
-    passes(&campaign);
+    campaign
+}
+
+#[test]
+fn a_log_wraps_three_times_over_the_end_of_its_numbers() {
+    passes(&wrapping());
+}
+
+/// Though all contents are in the log too, what is done on a recovered state shows where freed blocks
+/// are not revoked. (That revocations are not heeded shows nothing here: it is not the replay that
+/// goes wrong. Why is not understood yet.)
+#[test]
+fn a_log_that_wraps_needs_its_revocations() {
+    let results = wrapping().run(&Without(Rule::FreedAreRevoked)).unwrap();
+    assert!(!results.failures.is_empty(), "{} states", results.states);
 }
 
 /// A crash leaves a link count that is too high, and the last name that is on the disk must not go

@@ -48,6 +48,7 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
             Journal::LogEndsOnceAround,
         ],
     ),
+    ("crates/crash/tests/cases.rs", &[Journal::FreedAreRevoked]),
     (
         "crates/crash/tests/nested.rs",
         &[

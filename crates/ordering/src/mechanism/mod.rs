@@ -18,7 +18,7 @@
 //!
 //! # How each mechanism uses it
 //!
-//! All but the last exist; the last column names what that one needs beyond this trait.
+//! The last column names what a mechanism needs beyond this trait.
 //!
 //! | mechanism | `begin` | `transform`, `run` | `created`, [`Decision`] | `end` | `tick` | [`Log`] | promises | beyond |
 //! |---|---|---|---|---|---|---|---|---|
@@ -31,7 +31,7 @@
 //! | `journal=writeback` | — | metadata: one dependency, the transaction's hold | known by the hold, and by the contents before it | — | — | closes, brings home, moves its tail | log, contents may be stale | |
 //! | `journal=ordered` | — | the same | known by the hold; collects contents for the commit record | — | — | the same | log | |
 //! | `journal=full` | — | contents too | known by the hold | — | — | the same | log | |
-//! | `lffs-file`, `lffs-wafs` | the record, by the arguments | the record comes before the block; the old and new bytes from [`PatchSpec::change`] for undo and redo | known by the record (`1async`: by nothing) | `sync`: waits for the record | — | checkpoints | log | a recovery that asks the layout |
+//! | `lffs-file`, `lffs-wafs` | the record before ends | metadata: one dependency, the group's hold | notes the bytes; known by the hold, and by the contents before it | `sync`: waits for the hold | notes the time | closes, brings home, moves its start | log, contents may be stale | where a log of ours lies |
 //!
 //! A mechanism that makes every operation a batch, and writes batch after batch, is one file in
 //! `crates/crash/tests/toy`: `begin`, `transform` and `created`, and nothing else.

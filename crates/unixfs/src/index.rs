@@ -291,7 +291,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         name: &[u8],
     ) -> Step<Option<Room>> {
-        let needed = required_len(name.len());
+        let needed = required_len::<F::Entries>(name.len());
         let blocks = self.directory_blocks(inode);
         if blocks <= LINEAR_BLOCKS {
             for logical in 0..blocks {

@@ -445,7 +445,8 @@ impl<F: Format> UnixFs<F> {
     ) -> Step<Option<Part>> {
         let map = self.changeable_map(inode);
         let end = map.end(v, done_from)?;
-        let mut from = steps::begins(end, LEAVES_PER_STEP, self.pointers_per_block());
+        let units = self.format.units_per_pointer();
+        let mut from = steps::begins(end, LEAVES_PER_STEP, self.blocks_per_leaf(), units);
         if from == 0 || !v.scopes_are_atomic() {
             let owner = Owner::Freed;
             let plan = map.plan_cut(v, from..done_from, owner)?;
@@ -460,10 +461,10 @@ impl<F: Format> UnixFs<F> {
                 return Ok(Some(Part { from, plan, owner }));
             }
             let blocks = end.saturating_sub(from);
-            if blocks <= 1 {
+            if blocks <= units {
                 return Ok(None);
             }
-            from += blocks / 2;
+            from = (from + blocks / 2).next_multiple_of(units);
         }
     }
 

@@ -39,7 +39,12 @@ impl<F: Format> UnixFs<F> {
         logical: u64,
     ) -> Step<Moves> {
         let stay = Moves::new();
-        if !self.left_places.expected.holds() || !self.can_look_ahead(v) || inode.is_directory() {
+        // With several units to a block there would be as many patches for each.
+        if self.format.units_per_pointer() > 1
+            || !self.left_places.expected.holds()
+            || !self.can_look_ahead(v)
+            || inode.is_directory()
+        {
             return Ok(stay);
         }
         let is_append = logical * self.block_size() as u64 >= inode.size();

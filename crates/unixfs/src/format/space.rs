@@ -67,15 +67,12 @@ impl Picks {
 /// | [`expect_freeing`](Self::expect_freeing) | the cylinder group's block, and that of the summary array |
 ///
 /// The end of a file, a run of fragments shorter than a block, is planned by
-/// [`Units::plan_tail`](crate::tail::Units::plan_tail): it takes what follows it, or moves within
-/// the rules by which a block moves here ([`Format`](super::Format)'s map says where the pointer is;
-/// the old fragments are freed once the new pointer is on the disk). What is left to do for that:
-/// growth and truncation divide a file into blocks of one unit, and have to ask for the units of a
-/// block (`map`, `extend`, `shrink`).
+/// [`Units::plan_tail`](crate::tail::Units::plan_tail): it takes what follows it, or moves, and the
+/// old fragments are freed once the new pointer is on the disk (the module `tails`).
 ///
 /// Directories are divided into units of [`EntryLayout::UNIT_BYTES`](crate::directory::EntryLayout):
-/// 512 in UFS, whose entries end with a zero that `required_len` has yet to count. Their size is a
-/// multiple of that unit, in ext of the block.
+/// 512 in UFS, whose entries end with a zero. Their size is a multiple of that unit, in ext of the
+/// block.
 pub trait Space {
     /// Bytes of a block.
     fn block_size(&self) -> u32;

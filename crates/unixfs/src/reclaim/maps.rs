@@ -119,13 +119,14 @@ impl<F: Format> UnixFs<F> {
             let map = self.changeable_map(&inode);
             let end = map.end(v, u64::MAX)?;
             let keep = inode.size().div_ceil(self.format.block_size().into());
-            if part.from == 0 && end > keep && !is_held {
+            let mapped = keep.next_multiple_of(self.format.units_per_pointer());
+            if part.from == 0 && end > mapped && !is_held {
                 self.unmap_beyond(v, r, number, &inode, keep, end)?;
                 return Ok(Corrected::UpTo(Part::START));
             }
             let to = part
                 .from
-                .saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
+                .saturating_add(LEAVES_PER_STEP * self.blocks_per_leaf());
             let plan = map.plan_cut(v, part.from..to, Owner::Freed)?;
             if to < end {
                 mark_runs(r, number, &plan.freed, part.again)?;
@@ -190,7 +191,7 @@ impl<F: Format> UnixFs<F> {
         keep: u64,
         end: u64,
     ) -> Step<()> {
-        let n = self.pointers_per_block();
+        let n = self.blocks_per_leaf();
         let cut = keep.max(((end - 1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
         let plan =
             (self.changeable_map(inode)).plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;

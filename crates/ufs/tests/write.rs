@@ -64,12 +64,27 @@ fn geometries_of(fragments: u32) -> Vec<Made> {
     all
 }
 
-#[test]
-fn random_operations_where_the_block_is_the_fragment() {
+/// Random operations on geometries with so many fragments to a block.
+fn play_all(fragments: u32) {
     if !have_makefs() {
         return;
     }
-    for (seed, made) in (1..).zip(geometries_of(1)) {
+    for (seed, made) in (1..).zip(geometries_of(fragments)) {
         play(made, seed, 400);
     }
+}
+
+#[test]
+fn random_operations_where_a_block_has_two_fragments() {
+    play_all(2);
+}
+
+#[test]
+fn random_operations_where_a_block_has_eight_fragments() {
+    play_all(8);
+}
+
+#[test]
+fn random_operations_where_the_block_is_the_fragment() {
+    play_all(1);
 }

@@ -67,7 +67,9 @@ pub(crate) fn makefs(made: Made, image: &Path, tree: &Path) {
         made.version, made.block_bytes, made.fragment_bytes
     );
     let output = Command::new("makefs")
-        .args(["-t", "ffs", "-B", made.order, "-s", "40m", "-o", &options])
+        .args([
+            "-t", "ffs", "-B", made.order, "-s", "40m", "-f", "4000", "-o", &options,
+        ])
         .arg(image)
         .arg(tree)
         .output()

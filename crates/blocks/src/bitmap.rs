@@ -3,13 +3,15 @@
 //! The functions on bytes take a set bit for *in use*. [`Bits`] says where in its block a group's
 //! bitmap begins and whether a set bit means that or the opposite; [`Marks`] reads either.
 
+use backstitch_layout::BlockNumber;
+
 /// Where the bits of a group are, and what a set one means. ext has a block for the bits alone, and
 /// a set bit is a used block. UFS has inode bits (set: used) and fragment bits (set: free) in the
 /// block of the cylinder group, each at an offset of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
     /// The first block.
-    pub block: u64,
+    pub block: BlockNumber,
     /// The blocks that they go on in, the first one included: more than one where a UFS's fragments
     /// are smaller than its maps.
     pub blocks: u64,
@@ -21,7 +23,7 @@ pub struct Bits {
 
 impl Bits {
     /// Bits that have a block to themselves; a set one means *in use*.
-    pub const fn alone(block: u64) -> Bits {
+    pub const fn alone(block: BlockNumber) -> Bits {
         Bits {
             block,
             blocks: 1,
@@ -188,12 +190,12 @@ mod tests {
         }
         block.extend(used.iter().map(|byte| !byte));
         let ufs = Bits {
-            block: 7,
+            block: BlockNumber(7),
             blocks: 1,
             first_byte: 11,
             set_is_free: true,
         };
-        let (ext, ufs) = (Bits::alone(7).marks(&used), ufs.marks(&block));
+        let (ext, ufs) = (Bits::alone(BlockNumber(7)).marks(&used), ufs.marks(&block));
         for marks in [ext, ufs] {
             assert!(marks.is_used(0) && !marks.is_used(1) && marks.is_used(101));
             assert!(marks.is_used(168), "nothing can be given behind the end");

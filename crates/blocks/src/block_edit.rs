@@ -17,6 +17,7 @@
 
 use std::marker::PhantomData;
 
+use backstitch_layout::{BlockNumber, InodeNumber};
 use smallvec::SmallVec;
 
 use crate::directory::{
@@ -42,8 +43,8 @@ pub struct Gap {
 pub struct Room {
     /// The directory's block.
     pub logical: u64,
-    /// The physical block.
-    pub block: u64,
+    /// The same, on the disk.
+    pub block: BlockNumber,
     /// Where in the block.
     pub gap: Gap,
 }
@@ -109,7 +110,9 @@ fn gaps<L: EntryLayout>(
     let mut found = entries::<L>(bytes, u32::MAX);
     std::iter::from_fn(move || {
         loop {
-            found.pass(|inode, len, name| inode != 0 && len == required_len::<L>(name.len()));
+            found.pass(|inode, len, name| {
+                inode != InodeNumber::NONE && len == required_len::<L>(name.len())
+            });
             let entry = match found.next()? {
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(error)),
@@ -126,7 +129,7 @@ fn gaps<L: EntryLayout>(
             }
             let mut behind = found.clone();
             while let Some(Ok(next)) = behind.next()
-                && next.inode == 0
+                && next.inode == InodeNumber::NONE
                 && gap.can_join(next.offset, unit)
             {
                 gap.end = next.offset + next.rec_len;
@@ -187,7 +190,7 @@ type EntryBytes = SmallVec<[u8; 64]>;
 pub fn entry_bytes<L: EntryLayout>(
     block: &[u8],
     gap: &Gap,
-    inode: u32,
+    inode: InodeNumber,
     kind: u8,
     name: &[u8],
 ) -> (usize, EntryBytes) {
@@ -240,7 +243,7 @@ impl<L: EntryLayout> BlockEdit<L> {
     }
 
     /// Adds an entry. Returns where it is; `None` where there is no gap.
-    pub fn add_entry(&mut self, inode: u32, kind: u8, name: &[u8]) -> Option<usize> {
+    pub fn add_entry(&mut self, inode: InodeNumber, kind: u8, name: &[u8]) -> Option<usize> {
         let gap = find_gap::<L>(&self.bytes, name.len(), self.unit).ok()??;
         self.is_apart |= gap.is_apart(self.unit);
         let (from, new) = entry_bytes::<L>(&self.bytes, &gap, inode, kind, name);
@@ -272,30 +275,39 @@ mod tests {
         let mut edit = Edit::new(&empty_block::<Little>(156), 156);
         let mut places = Vec::new();
         for (i, name) in [b"aaa", b"bbb", b"ccc", b"ddd"].iter().enumerate() {
-            places.push(edit.add_entry(12 + i as u32, 1, *name).unwrap());
+            places.push(
+                edit.add_entry(InodeNumber(12 + i as u32), 1, *name)
+                    .unwrap(),
+            );
         }
-        edit.add_entry(99, 1, &[b'z'; 100]).unwrap();
+        edit.add_entry(InodeNumber(99), 1, &[b'z'; 100]).unwrap();
         edit.clear_entry(places[1]);
         edit.clear_entry(places[2]);
-        edit.add_entry(50, 1, &[b'n'; 16]).unwrap();
+        edit.add_entry(InodeNumber(50), 1, &[b'n'; 16]).unwrap();
         let block = &edit.bytes;
-        assert_eq!(find::<Little>(block, &[b'n'; 16]).unwrap().inode, 50);
-        assert_eq!(find::<Little>(block, b"ddd").unwrap().inode, 15);
+        assert_eq!(
+            find::<Little>(block, &[b'n'; 16]).unwrap().inode,
+            InodeNumber(50)
+        );
+        assert_eq!(
+            find::<Little>(block, b"ddd").unwrap().inode,
+            InodeNumber(15)
+        );
         assert!(find::<Little>(block, b"bbb").is_none() && find::<Little>(block, b"ccc").is_none());
     }
 
     #[test]
     fn a_patch_covers_the_heads_that_it_swallows() {
         let mut edit = Edit::new(&empty_block::<Little>(156), 156);
-        edit.add_entry(12, 1, b"aaa").unwrap();
-        let second = edit.add_entry(13, 1, b"bbb").unwrap();
-        let third = edit.add_entry(14, 1, b"ccc").unwrap();
-        edit.add_entry(15, 1, &[b'z'; 100]).unwrap();
+        edit.add_entry(InodeNumber(12), 1, b"aaa").unwrap();
+        let second = edit.add_entry(InodeNumber(13), 1, b"bbb").unwrap();
+        let third = edit.add_entry(InodeNumber(14), 1, b"ccc").unwrap();
+        edit.add_entry(InodeNumber(15), 1, &[b'z'; 100]).unwrap();
         edit.clear_entry(second);
         edit.clear_entry(third);
         let block = &edit.bytes;
         let gap = find_gap::<Little>(block, 5, 156).unwrap().unwrap();
-        let (from, bytes) = entry_bytes::<Little>(block, &gap, 16, 1, b"eeeee");
+        let (from, bytes) = entry_bytes::<Little>(block, &gap, InodeNumber(16), 1, b"eeeee");
         assert_eq!((from, from + bytes.len()), (second, third + HEADER_SIZE));
     }
 
@@ -304,7 +316,7 @@ mod tests {
     #[test]
     fn places_lie_in_one_unit() {
         const UNIT: usize = 512;
-        let mut block = new_directory_block::<Little>(2048, 12, 2, 2);
+        let mut block = new_directory_block::<Little>(2048, InodeNumber(12), InodeNumber(2), 2);
         cut_into_units::<Little>(&mut block, UNIT);
         let found: Vec<_> = entries::<Little>(&block, u32::MAX)
             .map(|e| e.unwrap())
@@ -325,7 +337,7 @@ mod tests {
             edit.from = before.len();
             edit.to = 0;
             let at = edit
-                .add_entry(20, 1, &vec![b'a' + len as u8 % 26; len])
+                .add_entry(InodeNumber(20), 1, &vec![b'a' + len as u8 % 26; len])
                 .unwrap();
             assert!(edit.is_atomic() && at % UNIT + required_len::<Little>(len) <= UNIT);
         }
@@ -338,13 +350,13 @@ mod tests {
     fn no_entry_crosses_the_unit_of_its_layout() {
         const UNIT: usize = 512;
         type Chunked = Little<UNIT>;
-        let mut block = new_directory_block::<Chunked>(4096, 12, 2, 2);
+        let mut block = new_directory_block::<Chunked>(4096, InodeNumber(12), InodeNumber(2), 2);
         cut_into_units::<Chunked>(&mut block, UNIT);
         let mut random = fastrand::Rng::with_seed(7);
         let mut edit = BlockEdit::<Chunked>::new(&block, UNIT);
         let mut there = Vec::new();
         let mut refused = 0;
-        for inode in 100..2100 {
+        for inode in (100..2100).map(InodeNumber) {
             if random.u8(..3) == 0 && !there.is_empty() {
                 let (at, _) = there.swap_remove(random.usize(..there.len()));
                 edit.clear_entry(at);
@@ -357,7 +369,7 @@ mod tests {
             }
             let all: Vec<_> = entries::<Chunked>(&edit.bytes, u32::MAX)
                 .map(|entry| entry.unwrap())
-                .filter(|entry| entry.inode >= 100)
+                .filter(|entry| entry.inode >= InodeNumber(100))
                 .map(|entry| (entry.offset, entry.inode))
                 .collect();
             let mut expected = there.clone();
@@ -376,8 +388,8 @@ mod tests {
     fn a_place_behind_a_border_is_apart() {
         const UNIT: usize = 512;
         let mut edit = Edit::new(&empty_block::<Little>(1024), 1024);
-        let first = edit.add_entry(12, 1, &[b'a'; 240]).unwrap();
-        let second = edit.add_entry(13, 1, &[b'b'; 240]).unwrap();
+        let first = edit.add_entry(InodeNumber(12), 1, &[b'a'; 240]).unwrap();
+        let second = edit.add_entry(InodeNumber(13), 1, &[b'b'; 240]).unwrap();
         assert_eq!((first, second), (0, 248));
         let gap = find_gap::<Little>(&edit.bytes, 100, UNIT).unwrap().unwrap();
         assert_eq!((gap.offset, gap.shortened), (512, Some(248)));

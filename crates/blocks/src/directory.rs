@@ -4,7 +4,7 @@
 //! of this family have an entry's inode and its length at the same place; what else differs is an
 //! [`EntryLayout`].
 
-use backstitch_layout::FileType;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use thiserror::Error;
@@ -53,7 +53,7 @@ pub trait EntryLayout: Copy + std::fmt::Debug + 'static {
     fn encode_head(head: Head) -> [u8; HEADER_SIZE];
 
     /// The bytes of an inode's number.
-    fn encode_inode(inode: u32) -> [u8; 4];
+    fn encode_inode(inode: InodeNumber) -> [u8; 4];
 
     /// The bytes of an entry's length.
     fn encode_rec_len(rec_len: usize) -> [u8; 2];
@@ -79,8 +79,8 @@ pub const fn required_len<L: EntryLayout>(name_len: usize) -> usize {
 pub struct Entry<'a> {
     /// Where in the block it starts.
     pub offset: usize,
-    /// The inode that it names; 0 where the entry is unused.
-    pub inode: u32,
+    /// The inode that it names; [`InodeNumber::NONE`] where the entry is unused.
+    pub inode: InodeNumber,
     /// The type code, as it is on the disk.
     pub file_type: u8,
     /// The name; what is left of one where the entry is unused.
@@ -92,7 +92,7 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// The space that the entry needs itself: 0 where it is unused.
     pub fn used_len<L: EntryLayout>(&self) -> usize {
-        if self.inode == 0 {
+        if self.inode == InodeNumber::NONE {
             0
         } else {
             required_len::<L>(self.name.len())
@@ -104,9 +104,9 @@ impl Entry<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// What it stands for.
-    pub inode: u32,
-    /// The physical block.
-    pub block: u64,
+    pub inode: InodeNumber,
+    /// The block on the disk.
+    pub block: BlockNumber,
     /// Where in the block its entry begins.
     pub offset: usize,
     /// The directory's block.
@@ -148,7 +148,7 @@ pub enum EntryFault {
     },
     /// The inode cannot exist.
     #[error("inode {0} does not exist")]
-    BadInode(u32),
+    BadInode(InodeNumber),
 }
 
 /// The entries of one block, in order. Ends after the first error.
@@ -176,7 +176,7 @@ impl<'a, L: EntryLayout> Entries<'a, L> {
     /// the next entry, and its name) or that [`next`](Iterator::next) has to look at more closely.
     /// A few instructions for each: directories are searched so.
     #[inline]
-    pub fn pass(&mut self, unwanted: impl Fn(u32, usize, &[u8]) -> bool) {
+    pub fn pass(&mut self, unwanted: impl Fn(InodeNumber, usize, &[u8]) -> bool) {
         while let Some(rest) = self.block.get(self.offset..)
             && let Some((head, behind)) = rest.split_first_chunk::<HEADER_SIZE>()
         {
@@ -188,7 +188,7 @@ impl<'a, L: EntryLayout> Entries<'a, L> {
                 && rec_len >= required_len::<L>(name_len.max(1))
                 && inode <= self.inodes_count
                 && !crosses_unit::<L>(self.offset, rec_len);
-            if !is_sound || !unwanted(inode, rec_len, &behind[..name_len]) {
+            if !is_sound || !unwanted(InodeNumber(inode), rec_len, &behind[..name_len]) {
                 return;
             }
             self.offset += rec_len;
@@ -201,9 +201,9 @@ impl<'a, L: EntryLayout> Entries<'a, L> {
     /// Where there is a wrong entry before it.
     pub fn find_name(&mut self, name: &[u8]) -> Result<Option<Entry<'a>>, DirectoryError> {
         loop {
-            self.pass(|inode, _, other| inode == 0 || other != name);
+            self.pass(|inode, _, other| inode == InodeNumber::NONE || other != name);
             match self.next().transpose()? {
-                Some(entry) if entry.inode == 0 || entry.name != name => {}
+                Some(entry) if entry.inode == InodeNumber::NONE || entry.name != name => {}
                 found => return Ok(found),
             }
         }
@@ -260,12 +260,12 @@ pub fn entry_at<L: EntryLayout>(
     }
     let inode = head.inode;
     if inode > inodes_count {
-        return Err(EntryFault::BadInode(inode));
+        return Err(EntryFault::BadInode(InodeNumber(inode)));
     }
     let name = &behind[..name_len];
     Ok(Entry {
         offset,
-        inode,
+        inode: InodeNumber(inode),
         file_type: head.file_type,
         name,
         rec_len,
@@ -288,14 +288,14 @@ pub fn find<'a, L: EntryLayout>(block: &'a [u8], name: &[u8]) -> Option<Entry<'a
 ///
 /// The name must have at most [`NAME_MAX_BYTES`]; more are cut off.
 pub fn encode_entry<L: EntryLayout>(
-    inode: u32,
+    inode: InodeNumber,
     file_type: u8,
     name: &[u8],
     rec_len: usize,
 ) -> SmallVec<[u8; 64]> {
     let name = &name[..name.len().min(NAME_MAX_BYTES)];
     let mut head = L::encode_head(Head {
-        inode,
+        inode: inode.0,
         rec_len: 0,
         name_len: name.len() as u8,
         file_type,
@@ -309,7 +309,7 @@ pub fn encode_entry<L: EntryLayout>(
 }
 
 /// Whether a block begins with `.`, which names this inode, and `..`: the first one of a directory.
-pub fn starts_with_dots<L: EntryLayout>(block: &[u8], inode: u32) -> bool {
+pub fn starts_with_dots<L: EntryLayout>(block: &[u8], inode: InodeNumber) -> bool {
     let mut entries = entries::<L>(block, u32::MAX);
     let mut next = || entries.next().and_then(Result::ok);
     let is_dot = |entry: Entry<'_>| entry.inode == inode && entry.name == b".";
@@ -320,8 +320,8 @@ pub fn starts_with_dots<L: EntryLayout>(block: &[u8], inode: u32) -> bool {
 /// entries tell no types.
 pub fn new_directory_block<L: EntryLayout>(
     block_size: usize,
-    inode: u32,
-    parent: u32,
+    inode: InodeNumber,
+    parent: InodeNumber,
     directory_code: u8,
 ) -> Vec<u8> {
     let first = required_len::<L>(1);
@@ -339,7 +339,7 @@ pub fn new_directory_block<L: EntryLayout>(
 
 /// A directory block without names: one unused entry, or one for each unit of the layout.
 pub fn empty_block<L: EntryLayout>(block_size: usize) -> Vec<u8> {
-    let mut block = encode_entry::<L>(0, TYPE_UNKNOWN, b"", block_size).into_vec();
+    let mut block = encode_entry::<L>(InodeNumber::NONE, TYPE_UNKNOWN, b"", block_size).into_vec();
     block.resize(block_size, 0);
     cut_at_units::<L>(&mut block, 0, L::UNIT_BYTES);
     block
@@ -376,14 +376,14 @@ mod tests {
     fn an_entry_that_crosses_a_unit_is_wrong_where_none_may() {
         let mut block = vec![0; 1024];
         let mut put = |at: usize, inode, name: &[u8], rec_len| {
-            let bytes = encode_entry::<Little>(inode, TYPE_UNKNOWN, name, rec_len);
+            let bytes = encode_entry::<Little>(InodeNumber(inode), TYPE_UNKNOWN, name, rec_len);
             block[at..at + bytes.len()].copy_from_slice(&bytes);
         };
         put(0, 12, b"a", 500);
         put(500, 13, b"b", 524);
         assert!(entries::<Little>(&block, u32::MAX).all(|entry| entry.is_ok()));
         let found: Vec<_> = entries::<Little<512>>(&block, u32::MAX).collect();
-        assert_eq!(found[0].map(|entry| entry.inode), Ok(12));
+        assert_eq!(found[0].map(|entry| entry.inode), Ok(InodeNumber(12)));
         let fault = EntryFault::CrossesUnit(524);
         assert_eq!(found[1], Err(DirectoryError { offset: 500, fault }));
         assert_eq!(found.len(), 2);
@@ -424,8 +424,8 @@ pub(crate) mod testing {
             bytes
         }
 
-        fn encode_inode(inode: u32) -> [u8; 4] {
-            inode.to_le_bytes()
+        fn encode_inode(inode: InodeNumber) -> [u8; 4] {
+            inode.0.to_le_bytes()
         }
 
         fn encode_rec_len(rec_len: usize) -> [u8; 2] {

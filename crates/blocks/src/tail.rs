@@ -7,6 +7,8 @@
 //! with room, and the old fragments are freed once the pointer to the new ones is on the disk, as it
 //! is with every block that moves.
 
+use backstitch_layout::BlockNumber;
+
 use crate::runs::Run;
 
 /// How many units a block has, and how many bytes a unit.
@@ -49,13 +51,13 @@ impl Units {
     /// Whether a run lies within one block: units are counted from the start of the first group, so
     /// that blocks begin at multiples.
     pub fn is_within_block(self, run: Run) -> bool {
-        let block = |unit: u64| unit / u64::from(self.per_block);
+        let block = |unit: BlockNumber| unit.0 / u64::from(self.per_block);
         run.len > 0 && block(run.start) == block(run.end() - 1)
     }
 
     /// What becomes of a tail, of which there is at least one unit, that must have `wanted` units,
     /// at least one and at most a block's. `is_free` tells whether a unit is free.
-    pub fn plan_tail(self, tail: Run, wanted: u32, is_free: impl Fn(u64) -> bool) -> Tail {
+    pub fn plan_tail(self, tail: Run, wanted: u32, is_free: impl Fn(BlockNumber) -> bool) -> Tail {
         debug_assert!(self.is_within_block(tail) && (1..=self.per_block).contains(&wanted));
         let wanted_end = tail.start + u64::from(wanted);
         if wanted_end == tail.end() {
@@ -75,7 +77,7 @@ impl Units {
             start: tail.start,
             len: u64::from(wanted),
         };
-        match self.is_within_block(grown) && (more.start..more.end()).all(is_free) {
+        match self.is_within_block(grown) && more.blocks().all(is_free) {
             true => Tail::Grows(more),
             false => Tail::Moves { units: wanted },
         }
@@ -96,7 +98,10 @@ mod tests {
     };
 
     fn run(start: u64, len: u64) -> Run {
-        Run { start, len }
+        Run {
+            start: BlockNumber(start),
+            len,
+        }
     }
 
     #[test]
@@ -112,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_tail_grows_in_place_while_its_block_has_room() {
-        let taken = |free: std::ops::Range<u64>| move |unit: u64| free.contains(&unit);
+        let taken = |free: std::ops::Range<u64>| move |unit: BlockNumber| free.contains(&unit.0);
         assert_eq!(
             UFS.plan_tail(run(80, 2), 5, taken(82..88)),
             Tail::Grows(run(82, 3))
@@ -145,8 +150,11 @@ mod tests {
     #[test]
     fn where_the_block_is_the_unit_a_tail_stays() {
         for start in 0..4 {
-            assert!(EXT.is_within_block(Run::one(start)));
-            assert_eq!(EXT.plan_tail(Run::one(start), 1, |_| true), Tail::Stays);
+            assert!(EXT.is_within_block(Run::one(BlockNumber(start))));
+            assert_eq!(
+                EXT.plan_tail(Run::one(BlockNumber(start)), 1, |_| true),
+                Tail::Stays
+            );
         }
     }
 
@@ -156,7 +164,7 @@ mod tests {
     fn all_plans_hold_what_was_wished_for() {
         for (first, len, wanted, free) in cases() {
             let tail = run(8 + first, len);
-            let is_free = |unit: u64| free >> (unit - 8) & 1 != 0;
+            let is_free = |unit: BlockNumber| free >> (unit.0 - 8) & 1 != 0;
             let end = first + u64::from(wanted);
             let fits = end <= 8 && (first + len..end).all(|unit| free >> unit & 1 != 0);
             match UFS.plan_tail(tail, wanted, is_free) {
@@ -165,7 +173,7 @@ mod tests {
                     assert_eq!(gone, run(8 + end, len - u64::from(wanted)));
                 }
                 Tail::Grows(more) => {
-                    assert!(fits && more == run(tail.end(), 8 + end - tail.end()));
+                    assert!(fits && more == run(tail.end().0, 8 + end - tail.end().0));
                 }
                 Tail::Moves { units } => assert!(!fits && units == wanted),
             }

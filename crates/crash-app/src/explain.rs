@@ -387,7 +387,7 @@ impl View<'_> {
         }
     }
 
-    fn inodes(&self, first: u32, from: &[u8], to: &[u8], change: &mut Change) -> String {
+    fn inodes(&self, first: InodeNumber, from: &[u8], to: &[u8], change: &mut Change) -> String {
         let Some(reader) = self.geography.reader() else {
             return String::new();
         };
@@ -397,7 +397,7 @@ impl View<'_> {
             if before == after {
                 continue;
             }
-            let number = InodeNumber(first + at as u32);
+            let number = first + at as u32;
             let what = reader.inode_difference(before, after);
             if !what.is_empty() {
                 change.inodes.push(number);
@@ -416,7 +416,7 @@ impl View<'_> {
     }
 
     fn names(&self, directory: InodeNumber, from: &[u8], to: &[u8], change: &mut Change) -> String {
-        let entries = |block| -> BTreeMap<Vec<u8>, u32> {
+        let entries = |block| -> BTreeMap<Vec<u8>, InodeNumber> {
             let reader = self.geography.reader();
             let names = reader.map(|reader| reader.names(block));
             names.into_iter().flatten().collect()
@@ -435,7 +435,7 @@ impl View<'_> {
             if before.contains_key(name) {
                 change.taken.push(shown.clone());
             }
-            change.given.push((shown, InodeNumber(*inode)));
+            change.given.push((shown, *inode));
         }
         for name in before.keys().filter(|name| !after.contains_key(*name)) {
             let shown = self.tree.child(directory, name);

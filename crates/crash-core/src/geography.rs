@@ -1,5 +1,6 @@
 //! What each block of an image is for, as far as its layout can tell.
 
+use backstitch_layout::BlockNumber;
 use backstitch_layout::tools::{Geography, Use};
 
 use crate::image::Fork;
@@ -19,7 +20,7 @@ impl Blocks {
 
     /// What a block is for; `None` of what is no file system.
     pub fn what(&self, block: u64) -> Option<Use> {
-        let mut found = self.0.iter().map(|image| image.what(block));
+        let mut found = self.0.iter().map(|image| image.what(BlockNumber(block)));
         let known = found.find(|what| *what != Use::Unknown);
         known.or_else(|| self.0.first().map(|_| Use::Unknown))
     }
@@ -42,7 +43,7 @@ impl Blocks {
             Use::InodeBitmap(group) => format!("inode bitmap of group {group}"),
             Use::Inodes(first) => {
                 let count = reader.block_bytes() / reader.inode_bytes();
-                format!("inodes {first} to {}", first + count - 1)
+                format!("inodes {first} to {}", first + (count - 1))
             }
             _ => "names, pointers, attributes or contents".to_owned(),
         }

@@ -13,7 +13,7 @@ use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher, replayed};
 use backstitch_crash_core::operation::{Operation, script};
 use backstitch_crash_core::recovered::{Left, Recoveries};
 use backstitch_layout::tools::{CheckOptions, Code, Finding, Kind};
-use backstitch_layout::{Error, ReclaimStep};
+use backstitch_layout::{Error, InodeNumber, ReclaimStep};
 use backstitch_store::Batch;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -245,7 +245,7 @@ impl Judge {
 
     /// As [`check`](Self::check), of what a journal makes of the state where there is one: then
     /// nothing at all may be wrong.
-    fn check_recovered(&mut self, fork: &Fork) -> Result<Vec<u32>, Verdict> {
+    fn check_recovered(&mut self, fork: &Fork) -> Result<Vec<InodeNumber>, Verdict> {
         match fork.inner() {
             Ok(Some(inner)) => {
                 self.check(&fork.outermost(), false).map_err(outside)?;
@@ -265,7 +265,7 @@ impl Judge {
 
     /// What our own check finds that no crash may leave; `clean` where it may find nothing at all.
     /// Else the inodes that map blocks behind their end.
-    fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<u32>, Verdict> {
+    fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<InodeNumber>, Verdict> {
         let report = match fork.kind().tools().check(fork, &CheckOptions::QUICK) {
             Ok(report) => report,
             Err(error) => return Err(unmountable(&error.to_string())),
@@ -553,7 +553,7 @@ fn unmountable(why: &str) -> Verdict {
 fn promise(
     mount: &mut Mount,
     model: &Model,
-    mapped_behind: &[u32],
+    mapped_behind: &[InodeNumber],
     when: &str,
 ) -> (Option<Verdict>, u128) {
     let (mut broken, shown) = promises::broken(mount, model, mapped_behind);

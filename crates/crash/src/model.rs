@@ -170,7 +170,7 @@ pub(crate) struct Model {
     by_identity: FxHashMap<(u32, u32), ObjectId>,
     labels: FxHashMap<u32, ObjectId>,
     /// Inodes that a crash before the workload left with blocks behind their ends.
-    pub(crate) maps_behind: FxHashSet<u32>,
+    pub(crate) maps_behind: FxHashSet<InodeNumber>,
     /// Files that others change: nothing is promised of them.
     pub(crate) foreign: FxHashSet<InodeNumber>,
     /// The patchgroups that are engaged, and which comes after which, directly.

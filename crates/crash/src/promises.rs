@@ -9,7 +9,7 @@ use backstitch_layout::{
     Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
     SetAttributes, Timestamp,
 };
-use backstitch_ordering::{Operation, Volume};
+use backstitch_ordering::{BlockNumber, Operation, Volume};
 
 use crate::contents::{Contents, PIECE};
 use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
@@ -27,7 +27,7 @@ const MOST: usize = 8;
 pub(crate) fn broken(
     mount: &mut Mount,
     model: &Model,
-    mapped_behind: &[u32],
+    mapped_behind: &[InodeNumber],
 ) -> (Vec<String>, u128) {
     let mut check = Check {
         mount,
@@ -38,7 +38,7 @@ pub(crate) fn broken(
         shown: Hasher::new(),
     };
     for inode in mapped_behind {
-        check.shown.write(&inode.to_le_bytes());
+        check.shown.write(&inode.0.to_le_bytes());
     }
     check.directory(ROOT, "");
     for (id, object) in model.objects.iter().enumerate() {
@@ -56,7 +56,7 @@ pub(crate) fn broken(
 struct Check<'a> {
     mount: &'a mut Mount,
     model: &'a Model,
-    mapped_behind: &'a [u32],
+    mapped_behind: &'a [InodeNumber],
     seen: Vec<bool>,
     broken: Vec<String>,
     /// Is told of everything that is seen, in the order of the walk.
@@ -268,7 +268,9 @@ impl Check<'_> {
         }
         let (inode, last) = (object.inode, attributes.size_bytes / block_bytes);
         let is_zero = self.run(|fs, v, _| match fs.extent(v, inode, last, 1)? {
-            (Some(block), _) => Ok(v.read(block)?[within..].iter().all(|byte| *byte == 0)),
+            (Some(block), _) => Ok(v.read(BlockNumber(block))?[within..]
+                .iter()
+                .all(|byte| *byte == 0)),
             (None, _) => Ok(true),
         });
         self.saw(&[u64::from(is_zero == Ok(true))]);
@@ -334,8 +336,8 @@ impl Check<'_> {
         }
         let grew_later = |at: usize| allowed[at..].iter().any(|version| version.len() > size);
         let sized = allowed.iter().position(|version| version.len() == size);
-        let is_behind = self.mapped_behind.contains(&object.inode.0)
-            && !self.model.maps_behind.contains(&object.inode.0);
+        let is_behind = self.mapped_behind.contains(&object.inode)
+            && !self.model.maps_behind.contains(&object.inode);
         if is_behind && !sized.is_none_or(grew_later) {
             self.note(format!(
                 "{path}: maps blocks behind the end to which it was cut"

@@ -13,7 +13,7 @@ use backstitch_layout::{
     Result, Step, Stop, Timestamp,
 };
 use backstitch_mechanisms::Ordering;
-use backstitch_ordering::{Seal, Volume};
+use backstitch_ordering::{BlockNumber, Seal, Volume};
 
 /// Where the first inode of a block has four bytes that ext2 does not use, for the checksum of the
 /// block.
@@ -128,15 +128,21 @@ impl LayoutKind for Checked {
             v.register_seal(kinds::INODES, Arc::new(TableSeal));
         }
         // Before anything is changed: in memory no checksum is kept right.
-        let (superblock, descriptors) = (v.read(1)?.to_vec(), v.read(2)?.to_vec());
+        let (superblock, descriptors) = (
+            v.read(BlockNumber(1))?.to_vec(),
+            v.read(BlockNumber(2))?.to_vec(),
+        );
         let blocks = tables(&superblock, &descriptors);
         // What is asked for together is read together.
-        let missing = blocks.iter().filter(|block| !v.want(**block)).count();
+        let missing = blocks
+            .iter()
+            .filter(|block| !v.want(BlockNumber(**block)))
+            .count();
         if missing > 0 {
             return Err(Stop::Miss);
         }
         for block in blocks {
-            let bytes = v.read(block)?;
+            let bytes = v.read(BlockNumber(block))?;
             if bytes[CHECKSUM] != checksum(block, bytes) {
                 return Err(Error::Unsupported(format!("block {block}: a wrong checksum")).into());
             }

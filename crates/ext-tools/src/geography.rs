@@ -6,7 +6,7 @@ use backstitch_ext::format::group::{self, GroupDescriptor};
 use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_layout::tools::{Geography, Source, Use};
-use backstitch_layout::{GroupNumber, InodeNumber};
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use rustc_hash::FxHashMap;
 
 /// The superblock of an image, where it can be read.
@@ -20,14 +20,14 @@ pub(crate) fn superblock(source: &dyn Source) -> Option<Superblock> {
 pub(crate) struct Blocks {
     sb: Superblock,
     groups: Vec<GroupDescriptor>,
-    owners: FxHashMap<u64, Use>,
+    owners: FxHashMap<BlockNumber, Use>,
 }
 
 impl Blocks {
     /// Reads an image; `None` where superblock or descriptors cannot be read.
     pub(crate) fn read(source: &dyn Source) -> Option<Blocks> {
         let sb = superblock(source)?;
-        let start = group::descriptor_table_block(&sb) << sb.block_size_bits;
+        let start = sb.block_offset(group::descriptor_table_block(&sb));
         let len = (sb.descriptor_blocks * sb.block_size) as usize;
         let mut table = Vec::new();
         let table = source.bytes(start, len, &mut table).ok()?;
@@ -37,27 +37,27 @@ impl Blocks {
             groups,
             owners: FxHashMap::default(),
         };
-        for number in 1..=blocks.sb.inodes_count {
+        for number in InodeNumber::FIRST.through(InodeNumber(blocks.sb.inodes_count)) {
             if let Some(inode) = blocks.inode(source, number)
                 && inode.links > 0
             {
-                blocks.add_inode(source, InodeNumber(number), &inode);
+                blocks.add_inode(source, number, &inode);
             }
         }
         Some(blocks)
     }
 
-    fn inode(&self, source: &dyn Source, number: u32) -> Option<Inode> {
+    fn inode(&self, source: &dyn Source, number: InodeNumber) -> Option<Inode> {
         let group = self.groups.get(self.sb.group_of_inode(number).index())?;
         let (block, offset) = group.inode_location(&self.sb, number);
-        let place = (block << self.sb.block_size_bits) + offset as u64;
+        let place = self.sb.block_offset(block) + offset as u64;
         let mut scratch = Vec::new();
         let bytes = source.bytes(place, self.sb.inode_size as usize, &mut scratch);
         Inode::parse(bytes.ok()?).ok()
     }
 
     fn add_inode(&mut self, source: &dyn Source, number: InodeNumber, inode: &Inode) {
-        if inode.file_acl != 0 {
+        if inode.file_acl != BlockNumber::NONE {
             let attributes = Use::Attributes(number);
             self.owners.entry(inode.file_acl).or_insert(attributes);
         }
@@ -67,7 +67,13 @@ impl Blocks {
         let mut next = 0;
         for (at, pointer) in inode.block.iter().enumerate() {
             let depth = at.saturating_sub(DIRECT_POINTERS - 1);
-            self.add_pointer(source, (number, inode), (*pointer).into(), depth, &mut next);
+            self.add_pointer(
+                source,
+                (number, inode),
+                BlockNumber((*pointer).into()),
+                depth,
+                &mut next,
+            );
         }
     }
 
@@ -76,13 +82,14 @@ impl Blocks {
         &mut self,
         source: &dyn Source,
         (number, inode): (InodeNumber, &Inode),
-        pointer: u64,
+        pointer: BlockNumber,
         depth: usize,
         next: &mut u64,
     ) {
         let size = u64::from(self.sb.block_size);
         let span = (size / 4).pow(depth as u32);
-        let exists = pointer != 0 && (pointer + 1) * size <= source.size_bytes();
+        let end = (pointer + 1).offset_bytes(size);
+        let exists = pointer != BlockNumber::NONE && end <= source.size_bytes();
         if !exists || *next * size >= inode.size.max(size) {
             *next += span;
             return;
@@ -98,10 +105,11 @@ impl Blocks {
             return;
         }
         let mut scratch = Vec::new();
-        let words = source.bytes(pointer * size, size as usize, &mut scratch);
+        let words = source.bytes(pointer.offset_bytes(size), size as usize, &mut scratch);
         for word in words.unwrap_or_default().chunks_exact(4) {
             let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-            self.add_pointer(source, (number, inode), word.into(), depth - 1, next);
+            let below = BlockNumber(word.into());
+            self.add_pointer(source, (number, inode), below, depth - 1, next);
         }
     }
 }
@@ -115,7 +123,7 @@ impl Geography for Blocks {
         self.sb.inode_size
     }
 
-    fn what(&self, block: u64) -> Use {
+    fn what(&self, block: BlockNumber) -> Use {
         let table_blocks = u64::from(self.sb.inode_table_blocks);
         for (group, descriptor) in GroupNumber::all(self.sb.groups).zip(&self.groups) {
             if block == descriptor.block_bitmap {
@@ -139,7 +147,7 @@ impl Geography for Blocks {
             return Use::Descriptors;
         }
         let is_backup = |group: GroupNumber| {
-            let from_start = block.wrapping_sub(self.sb.group_first_block(group));
+            let from_start = block.0.wrapping_sub(self.sb.group_first_block(group).0);
             from_start < u64::from(self.sb.super_blocks_in_group(group))
         };
         match self.owners.get(&block) {
@@ -156,10 +164,10 @@ impl Geography for Blocks {
         }
     }
 
-    fn names(&self, block: &[u8]) -> Vec<(Vec<u8>, u32)> {
+    fn names(&self, block: &[u8]) -> Vec<(Vec<u8>, InodeNumber)> {
         directory::entries(block, u32::MAX)
             .map_while(Result::ok)
-            .filter(|entry| entry.inode != 0)
+            .filter(|entry| entry.inode != InodeNumber::NONE)
             .map(|entry| (entry.name.to_vec(), entry.inode))
             .collect()
     }

@@ -45,7 +45,7 @@ pub fn of(sb: &Superblock) -> Info {
         features: sb.features.names(),
         unreadable_features: sb.read_support(),
         unwritable_features: sb.write_support(),
-        journal_inode: Some(sb.journal_inode).filter(|inode| *inode != 0),
+        journal_inode: Some(sb.journal_inode.0).filter(|inode| *inode != 0),
         block_bytes: sb.block_size,
         blocks: sb.blocks_count,
         free_blocks: sb.free_blocks_count,

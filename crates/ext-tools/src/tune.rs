@@ -14,7 +14,7 @@
 //!   e2fsck brings the backups up to date.
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{GroupNumber, InodeNumber};
 use zerocopy::IntoBytes;
 
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
@@ -82,7 +82,7 @@ fn check(tune: &Tune, sb: &Superblock) -> Result<(), TuneError> {
         ));
     }
     let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
-    if tune.uuid.is_some() && has_journal && sb.journal_inode == 0 {
+    if tune.uuid.is_some() && has_journal && sb.journal_inode == InodeNumber::NONE {
         return refused(
             "its journal is on another device, which names the file system by its UUID".to_owned(),
         );
@@ -132,7 +132,7 @@ fn change_backups(tune: &Tune, device: &dyn BlockDevice, sb: &Superblock) -> Res
         .skip(1)
         .filter(|group| sb.has_super(*group))
     {
-        let place = sb.group_first_block(group) * u64::from(sb.block_size);
+        let place = sb.block_offset(sb.group_first_block(group));
         let bytes = read(device, place)?;
         let mut raw = RawSuperblock::from_array(&bytes);
         // A damaged backup is fsck's to repair.

@@ -7,7 +7,7 @@ use backstitch_ext::format::features::INCOMPAT_FLEX_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use backstitch_ext::format::{GroupDescriptor, group};
 use backstitch_ext_tools::mkfs::{self, Mkfs, MkfsError};
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{BlockNumber, GroupNumber};
 use std::path::Path;
 use support::{e2fsck, have, open, run, run_ok, sparse_file};
 
@@ -41,7 +41,7 @@ fn read(path: &Path) -> (RawSuperblock, Superblock, Vec<GroupDescriptor>) {
     device.read(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
     let sb = Superblock::parse(&bytes, device.size_bytes()).unwrap();
     let mut table = vec![0; (sb.descriptor_blocks * sb.block_size) as usize];
-    let start = group::descriptor_table_block(&sb) << sb.block_size_bits;
+    let start = sb.block_offset(group::descriptor_table_block(&sb));
     device.read(start, &mut table).unwrap();
     let groups = group::parse_table(&sb, &table).unwrap();
     (raw_superblock(&device), sb, groups)
@@ -447,15 +447,15 @@ fn nothing_lies_where_the_superblock_is() {
         let sound = GroupDescriptor::parse(&sb, GroupNumber(0), table).unwrap();
         let misplaced = [
             GroupDescriptor {
-                block_bitmap: 0,
+                block_bitmap: BlockNumber::NONE,
                 ..sound
             },
             GroupDescriptor {
-                inode_bitmap: 0,
+                inode_bitmap: BlockNumber::NONE,
                 ..sound
             },
             GroupDescriptor {
-                inode_table: 0,
+                inode_table: BlockNumber::NONE,
                 ..sound
             },
         ];

@@ -469,7 +469,7 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
     let Error::Corrupt(corruption) = &error else {
         panic!("{error}");
     };
-    assert_eq!(corruption.structure, Structure::inode(2));
+    assert_eq!(corruption.structure, Structure::inode(InodeNumber(2)));
     let fault = Fault::LinksTooLow { found: 1, links: 3 };
     assert_eq!(corruption.fault(), Some(&fault), "{error}");
     assert!(!machine.fs.reclaim_progress().running);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::Timestamp;
+use backstitch_layout::{BlockNumber, Timestamp};
 
 use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
 
@@ -149,12 +149,12 @@ impl backstitch_unixfs::format::InodeEditor for InodeEditor {
         self.put(offset::DTIME, &seconds.to_le_bytes());
     }
 
-    fn set_pointer(&mut self, index: usize, block: u64) {
-        self.put(offset::pointer(index), &(block as u32).to_le_bytes());
+    fn set_pointer(&mut self, index: usize, block: BlockNumber) {
+        self.put(offset::pointer(index), &(block.0 as u32).to_le_bytes());
     }
 
-    fn set_attribute_block(&mut self, block: u64) {
-        self.put(offset::FILE_ACL, &(block as u32).to_le_bytes());
+    fn set_attribute_block(&mut self, block: BlockNumber) {
+        self.put(offset::FILE_ACL, &(block.0 as u32).to_le_bytes());
     }
 
     fn set_accessed(&mut self, time: Timestamp) {

@@ -1,6 +1,6 @@
 //! The map of ext4: a tree of extents, which is read and never changed.
 
-use backstitch_layout::{Error, Step, Structure};
+use backstitch_layout::{BlockNumber, Error, Step, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::{Mapped, Run, checked_block, checked_run};
 
@@ -56,6 +56,6 @@ impl Extents<'_> {
     }
 }
 
-fn corrupt(block: Option<u64>, fault: ExtentFault) -> Error {
+fn corrupt(block: Option<BlockNumber>, fault: ExtentFault) -> Error {
     Error::corrupt(Structure::ExtentNode { block }, fault)
 }

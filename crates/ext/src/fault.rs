@@ -1,6 +1,7 @@
 //! What can be wrong with what ext alone has: reserved inodes, attributes, orphans and the journal's
 //! place.
 
+use backstitch_layout::BlockNumber;
 use thiserror::Error;
 
 /// What is wrong with an inode, beside what the shared rules find.
@@ -20,7 +21,7 @@ pub(crate) enum InodeFault {
     ReservedType,
     /// A pointer past the end of the file system.
     #[error("block {block} does not exist")]
-    NoSuchBlock { block: u64 },
+    NoSuchBlock { block: BlockNumber },
 }
 
 /// What is wrong with extended attributes, beside
@@ -29,7 +30,7 @@ pub(crate) enum InodeFault {
 pub(crate) enum AttributesFault {
     /// A pointer to what cannot be an attribute block.
     #[error("block {block} cannot be an attribute block")]
-    NoAttributeBlock { block: u64 },
+    NoAttributeBlock { block: BlockNumber },
     /// An attribute whose name is empty.
     #[error("one has no name")]
     Nameless,
@@ -55,10 +56,10 @@ pub(crate) enum OrphanFault {
     Free,
     /// A pointer to what cannot be a file's block.
     #[error("it claims block {block}")]
-    ClaimsBlock { block: u64 },
+    ClaimsBlock { block: BlockNumber },
     /// A block whose bit says that it is free.
     #[error("its block {block} is free")]
-    BlockFree { block: u64 },
+    BlockFree { block: BlockNumber },
     /// An attribute block that is none.
     #[error("its attributes are damaged")]
     AttributesDamaged,
@@ -105,7 +106,7 @@ pub enum JournalFault {
         /// Which block.
         position: u64,
         /// Its place.
-        block: u64,
+        block: BlockNumber,
     },
     /// A place that cannot be, or that another block of the journal has.
     #[error("its block {position} is at {block}")]
@@ -113,7 +114,7 @@ pub enum JournalFault {
         /// Which block.
         position: u64,
         /// Its place.
-        block: u64,
+        block: BlockNumber,
     },
     /// A node without the magic number, too deep, or with more entries than it holds.
     #[error("a node of its extent tree makes no sense")]
@@ -128,6 +129,6 @@ pub enum JournalFault {
     #[error("block {block} does not exist")]
     NoSuchBlock {
         /// Counted from the file system's start.
-        block: u64,
+        block: BlockNumber,
     },
 }

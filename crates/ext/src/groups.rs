@@ -1,7 +1,7 @@
 //! What is known of block groups: where their bitmaps and tables are, and how much is free in them.
 
 use crate::format::{GroupDescriptor, Superblock};
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{BlockNumber, GroupNumber};
 
 /// Runs of 1, 2, 4, … free blocks are told apart; those of the last length and longer are not.
 pub(crate) const RUN_CLASSES: usize = 7;
@@ -9,14 +9,14 @@ pub(crate) const RUN_CLASSES: usize = 7;
 /// What is known of one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
-    pub(crate) block_bitmap: u64,
-    pub(crate) inode_bitmap: u64,
-    pub(crate) inode_table: u64,
+    pub(crate) block_bitmap: BlockNumber,
+    pub(crate) inode_bitmap: BlockNumber,
+    pub(crate) inode_table: BlockNumber,
     /// The block bitmap was written: it tells what is free.
     pub(crate) has_block_bitmap: bool,
     /// From here on to the group's end no block is a superblock, descriptor, bitmap or inode table
     /// of the group.
-    pub(crate) data_from: u64,
+    pub(crate) data_from: BlockNumber,
     pub(crate) free_blocks: u32,
     pub(crate) free_inodes: u32,
     pub(crate) directories: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Groups {
 }
 
 /// See [`Group::data_from`]. What lies in other groups does not count.
-fn data_from(sb: &Superblock, group: GroupNumber, d: &GroupDescriptor) -> u64 {
+fn data_from(sb: &Superblock, group: GroupNumber, d: &GroupDescriptor) -> BlockNumber {
     let first = sb.group_first_block(group);
     let end = first + u64::from(sb.blocks_in_group(group));
     let supers = match sb.has_super(group) {
@@ -55,7 +55,7 @@ fn data_from(sb: &Superblock, group: GroupNumber, d: &GroupDescriptor) -> u64 {
         (d.inode_table, sb.inode_table_blocks.into()),
     ];
     let ends = own.iter().filter(|(start, len)| *len > 0 && *start < end);
-    let ends = ends.map(|(start, len)| start.saturating_add(*len).clamp(first, end));
+    let ends = ends.map(|(start, len)| (*start + *len).clamp(first, end));
     ends.max().unwrap_or(first)
 }
 
@@ -169,5 +169,5 @@ fn overhead(sb: &Superblock) -> u64 {
         .filter(|g| sb.has_super(*g))
         .map(|_| 1 + u64::from(sb.descriptor_blocks))
         .sum();
-    sb.first_data_block + backups + u64::from(sb.groups) * per_group
+    sb.first_data_block.0 + backups + u64::from(sb.groups) * per_group
 }

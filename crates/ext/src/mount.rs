@@ -14,8 +14,8 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMap;
 use backstitch_layout::{
-    Error, FileType, GroupNumber, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened,
-    Step, Stop, Structure, Timestamp,
+    BlockNumber, Error, FileType, GroupNumber, JournalHost, JournalLocation, LayoutKind,
+    OpenRequest, Opened, Step, Stop, Structure, Timestamp,
 };
 use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;
@@ -66,10 +66,10 @@ impl LayoutKind for Ext2 {
         }
         let mut table = Vec::new();
         let first = group::descriptor_table_block(&sb);
-        for block in first..first + u64::from(sb.descriptor_blocks) {
+        for block in first.run(sb.descriptor_blocks.into()) {
             v.want(block);
         }
-        for block in first..first + u64::from(sb.descriptor_blocks) {
+        for block in first.run(sb.descriptor_blocks.into()) {
             table.extend_from_slice(v.read(block)?);
         }
         let descriptors = group::parse_table(&sb, &table).map_err(from_format)?;
@@ -187,9 +187,12 @@ impl Ext2 {
 
 impl ExtFormat {
     /// The block that holds the superblock, and its offset therein.
-    fn superblock_place(&self) -> (u64, usize) {
+    fn superblock_place(&self) -> (BlockNumber, usize) {
         let bs = u64::from(self.sb.block_size);
-        (SUPERBLOCK_OFFSET / bs, (SUPERBLOCK_OFFSET % bs) as usize)
+        (
+            BlockNumber(SUPERBLOCK_OFFSET / bs),
+            (SUPERBLOCK_OFFSET % bs) as usize,
+        )
     }
 
     pub(crate) fn write_superblock(

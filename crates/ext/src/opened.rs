@@ -2,15 +2,16 @@
 
 use crate::fault::InodeFault;
 use crate::image::from_format;
-use std::ops::Range;
 
 use backstitch_layout::{
-    DirectoryEntry, Error, FileType, NewInode, SetXattrMode, Step, Stop, Structure, Timestamp,
-    flags,
+    BlockNumber, DirectoryEntry, Error, FileType, InodeNumber, NewInode, SetXattrMode, Step, Stop,
+    Structure, Timestamp, flags,
 };
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Format, InodeEditor as _, Picks};
-use backstitch_unixfs::{Found, Mapped, PatchIds, READ_AHEAD_BLOCKS, Reclaim, Room, want_ahead};
+use backstitch_unixfs::{
+    Found, Mapped, PatchIds, READ_AHEAD_BLOCKS, Reclaim, Room, Run, want_ahead,
+};
 use smallvec::SmallVec;
 
 use crate::editor::InodeEditor;
@@ -38,7 +39,7 @@ impl Format for ExtFormat {
     type AttributePlan = AttributePlan;
     type Inheritance = Inheritance;
 
-    const ROOT_INODE: u32 = ROOT_INODE;
+    const ROOT_INODE: InodeNumber = ROOT_INODE;
     const LINK_MAX: u16 = LINK_MAX;
     const SECTORS_MAX: u64 = u32::MAX as u64;
     // The size of a directory has 32 bits.
@@ -69,11 +70,11 @@ impl Format for ExtFormat {
         self.sb.features.has_incompat(INCOMPAT_FILETYPE)
     }
 
-    fn is_valid_inode(&self, inode: u32) -> bool {
+    fn is_valid_inode(&self, inode: InodeNumber) -> bool {
         self.sb.is_valid_inode(inode)
     }
 
-    fn inode_place(&self, inode: u32) -> Step<(u64, usize)> {
+    fn inode_place(&self, inode: InodeNumber) -> Step<(BlockNumber, usize)> {
         if !self.sb.is_valid_inode(inode) {
             return Err(Error::corrupt(
                 Structure::inode(inode),
@@ -92,7 +93,7 @@ impl Format for ExtFormat {
         self.sb.inode_size as usize
     }
 
-    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Step<Inode> {
+    fn read_inode(&self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Inode> {
         let (block, at) = self.inode_place(inode)?;
         let size = self.sb.inode_size as usize;
         let Ok(data) = v.read(block) else {
@@ -119,13 +120,13 @@ impl Format for ExtFormat {
         e: &mut InodeEditor,
         parent: &Inode,
         new: &NewInode<'_>,
-        block: Option<u64>,
+        block: Option<BlockNumber>,
     ) {
         e.set_flags(flags::inherited(parent.flags, new.file_type));
         match new.file_type {
             FileType::Directory => {
                 e.set_size(self.sb.block_size.into());
-                e.set_pointer(0, block.unwrap_or(0));
+                e.set_pointer(0, block.unwrap_or_default());
             }
             FileType::Symlink => {
                 e.set_size(new.target.len() as u64);
@@ -136,8 +137,8 @@ impl Format for ExtFormat {
             }
             FileType::BlockDevice | FileType::CharacterDevice => {
                 let [first, second] = encode_device(new.device_number);
-                e.set_pointer(0, first.into());
-                e.set_pointer(1, second.into());
+                e.set_pointer(0, BlockNumber(first.into()));
+                e.set_pointer(1, BlockNumber(second.into()));
             }
             FileType::Regular | FileType::Fifo | FileType::Socket => {}
         }
@@ -149,15 +150,15 @@ impl Format for ExtFormat {
     }
 
     #[inline]
-    fn pointer_at(&self, bytes: &[u8], index: usize) -> u64 {
+    fn pointer_at(&self, bytes: &[u8], index: usize) -> BlockNumber {
         match bytes.get(index * 4..index * 4 + 4) {
-            Some(b) => u32::from_le_bytes([b[0], b[1], b[2], b[3]]).into(),
-            None => 0,
+            Some(b) => BlockNumber(u32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()),
+            None => BlockNumber::NONE,
         }
     }
 
-    fn encode_pointers(&self, blocks: &Range<u64>) -> SmallVec<[u8; 64]> {
-        let pointers = blocks.clone().map(|block| block as u32);
+    fn encode_pointers(&self, blocks: Run) -> SmallVec<[u8; 64]> {
+        let pointers = blocks.blocks().map(|block| block.0 as u32);
         pointers.flat_map(u32::to_le_bytes).collect()
     }
 
@@ -180,7 +181,7 @@ impl Format for ExtFormat {
             && matches!(signedness, FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH)
     }
 
-    fn has_index(&self, directory: u32, inode: &Inode) -> bool {
+    fn has_index(&self, directory: InodeNumber, inode: &Inode) -> bool {
         inode.flags & FLAG_INDEX != 0
             && self.sb.features.has_compat(COMPAT_DIR_INDEX)
             && !self.hashed.is_distrusted(directory)
@@ -190,14 +191,14 @@ impl Format for ExtFormat {
         self.hashed.name_added();
     }
 
-    fn forget_directory(&mut self, directory: u32) {
+    fn forget_directory(&mut self, directory: InodeNumber) {
         self.hashed.forget(directory);
     }
 
     fn find_by_index(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         inode: &Inode,
         name: &[u8],
     ) -> Step<Option<Option<Found>>> {
@@ -207,7 +208,7 @@ impl Format for ExtFormat {
     fn list_by_index(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         inode: &Inode,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
@@ -218,7 +219,7 @@ impl Format for ExtFormat {
     fn room_by_index(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         inode: &Inode,
         name: &[u8],
         now: Timestamp,
@@ -229,8 +230,8 @@ impl Format for ExtFormat {
     fn gather_inheritance(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        directory: (u32, &Inode),
-        inode: u32,
+        directory: (InodeNumber, &Inode),
+        inode: InodeNumber,
         new: &NewInode<'_>,
         picks: &Picks,
     ) -> Step<Inheritance> {
@@ -246,14 +247,14 @@ impl Format for ExtFormat {
         v: &mut Volume<'_>,
         inherited: &Inheritance,
         before: &mut PatchIds,
-    ) -> u64 {
+    ) -> BlockNumber {
         Attributes(fs).apply_inheritance(v, inherited, before)
     }
 
     fn gather_permissions(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        (number, inode): (u32, &Inode),
+        (number, inode): (InodeNumber, &Inode),
         permissions: u16,
     ) -> Step<Option<AttributePlan>> {
         Attributes(fs).gather_acl_mode(v, number, inode, permissions)
@@ -262,25 +263,30 @@ impl Format for ExtFormat {
     fn apply_attributes(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         plan: AttributePlan,
         now: Timestamp,
     ) {
         Attributes(fs).apply(v, inode, plan, now);
     }
 
-    fn read_xattr(fs: &mut Ext, v: &mut Volume<'_>, inode: u32, name: &[u8]) -> Step<Vec<u8>> {
+    fn read_xattr(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Step<Vec<u8>> {
         Attributes(fs).read(v, inode, name)
     }
 
-    fn list_xattrs(fs: &mut Ext, v: &mut Volume<'_>, inode: u32) -> Step<Vec<u8>> {
+    fn list_xattrs(fs: &mut Ext, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
         Attributes(fs).list(v, inode)
     }
 
     fn change_xattr(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         name: &[u8],
         (value, mode): (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
@@ -288,15 +294,15 @@ impl Format for ExtFormat {
         Attributes(fs).change(v, inode, name, (value, mode), now)
     }
 
-    fn gather_attribute_release(fs: &mut Ext, v: &mut Volume<'_>, block: u64) -> Step<()> {
+    fn gather_attribute_release(fs: &mut Ext, v: &mut Volume<'_>, block: BlockNumber) -> Step<()> {
         Attributes(fs).gather_release(v, block)
     }
 
     fn release_attribute_block(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        block: u64,
-        of: Option<u32>,
+        block: BlockNumber,
+        of: Option<InodeNumber>,
     ) -> Step<()> {
         Attributes(fs).release(v, block, of)
     }
@@ -304,13 +310,13 @@ impl Format for ExtFormat {
     fn correct_references(
         fs: &mut Ext,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         references: u32,
     ) -> Step<()> {
         Attributes(fs).correct_references(v, block, references)
     }
 
-    fn retain_shared(&mut self, is_in_use: &dyn Fn(u64) -> bool) {
+    fn retain_shared(&mut self, is_in_use: &dyn Fn(BlockNumber) -> bool) {
         self.shared_blocks.retain(|_, block| is_in_use(*block));
     }
 
@@ -319,11 +325,16 @@ impl Format for ExtFormat {
     }
 
     /// Features that the superblock has to name: the crash may have come before it did.
-    fn gather_features(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Step<()> {
+    fn gather_features(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &Inode,
+    ) -> Step<()> {
         if inode.file_type() == Some(FileType::Regular) {
             self.gather_large_file(v, inode.size)?;
         }
-        if inode.file_acl != 0 {
+        if inode.file_acl != BlockNumber::NONE {
             checked_attribute_block(self, number, inode.file_acl)?;
             self.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
         }
@@ -339,7 +350,7 @@ impl Format for ExtFormat {
         fs: &mut Ext,
         v: &mut Volume<'_>,
         reclaim: &mut Reclaim,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
     ) -> Step<()> {
         reserved::mark(fs, v, reclaim, number, inode)
@@ -350,8 +361,8 @@ impl Format for ExtFormat {
     fn write_orphans(
         &mut self,
         v: &mut Volume<'_>,
-        list: &[u32],
-        gone: &[u32],
+        list: &[InodeNumber],
+        gone: &[InodeNumber],
         now: Timestamp,
     ) -> Step<()> {
         let deleted = now.seconds.clamp(1, u32::MAX.into()) as u32;
@@ -360,7 +371,7 @@ impl Format for ExtFormat {
             fields.push((self.inode_place(*inode)?, None));
         }
         for (index, inode) in list.iter().enumerate() {
-            let next = list.get(index + 1).copied().unwrap_or(0);
+            let next = list.get(index + 1).copied().unwrap_or_default();
             fields.push((self.inode_place(*inode)?, Some(next)));
         }
         let missing = fields
@@ -370,14 +381,15 @@ impl Format for ExtFormat {
         if missing > 0 {
             return Err(Stop::Miss);
         }
-        let head = list.first().copied().unwrap_or(0);
-        self.write_superblock(v, OFFSET_LAST_ORPHAN, &head.to_le_bytes(), &[])?;
+        let head = list.first().copied().unwrap_or_default();
+        self.write_superblock(v, OFFSET_LAST_ORPHAN, &head.0.to_le_bytes(), &[])?;
         for ((block, inode), next) in fields {
             let at = inode + offset::DTIME;
             let links = inode + offset::LINKS;
             // Off the list it is deleted, or it lives on, truncated.
             let lives = v.read(block)?[links..links + 2] != [0, 0];
-            let value = next.unwrap_or(if lives { 0 } else { deleted });
+            let unlisted = if lives { 0 } else { deleted };
+            let value = next.map_or(unlisted, |next| next.0);
             if v.read(block)?[at..at + 4] != value.to_le_bytes() {
                 v.write(block, kinds::INODES, at, &value.to_le_bytes(), &[]);
             }
@@ -402,7 +414,7 @@ impl ExtFormat {
     /// A block of an inode table is missing: who looks at one file of a directory looks at the
     /// others too, and their inodes are near.
     #[cold]
-    fn want_neighbours(&self, v: &mut Volume<'_>, inode: u32, block: u64) {
+    fn want_neighbours(&self, v: &mut Volume<'_>, inode: InodeNumber, block: BlockNumber) {
         let table = self.groups.list[self.sb.group_of_inode(inode).index()].inode_table;
         let len = u64::from(self.sb.inode_table_blocks);
         let first = (block - table) / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
@@ -467,12 +479,12 @@ impl backstitch_unixfs::format::Inode for Inode {
         Inode::device_number(self)
     }
 
-    fn attribute_block(&self) -> u64 {
+    fn attribute_block(&self) -> BlockNumber {
         self.file_acl
     }
 
-    fn pointer(&self, index: usize) -> u64 {
-        self.block[index].into()
+    fn pointer(&self, index: usize) -> BlockNumber {
+        BlockNumber(self.block[index].into())
     }
 
     fn is_fast_symlink(&self, block_size: u32) -> bool {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, GroupNumber, Step, Structure};
+use backstitch_layout::{BlockNumber, Error, GroupNumber, InodeNumber, Step, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
 use backstitch_unixfs::{Fault, Run, bitmap};
@@ -33,10 +33,10 @@ const BLOCKS_FOR_METADATA: (u64, u64) = (4096, 32);
 /// A search for free blocks.
 struct Search {
     /// The file that they are for; 0 where they are for none that has space reserved.
-    inode: u32,
+    inode: InodeNumber,
     purpose: Purpose,
     /// The block to begin at.
-    goal: u64,
+    goal: BlockNumber,
     /// How many are needed now.
     need: u64,
     /// How many would be best.
@@ -53,9 +53,9 @@ impl ExtFormat {
     pub(crate) fn place_run(
         &mut self,
         v: &mut Volume<'_>,
-        (inode, grows): (u32, bool),
+        (inode, grows): (InodeNumber, bool),
         purpose: Purpose,
-        goal: u64,
+        goal: BlockNumber,
         want: u64,
         picks: &Picks,
     ) -> Step<Run> {
@@ -86,7 +86,7 @@ impl ExtFormat {
     }
 
     /// The run was taken for `inode`: what lies behind it is reserved if the file grows.
-    pub(crate) fn reserve_behind(&mut self, inode: u32, run: Run, grows: bool) {
+    pub(crate) fn reserve_behind(&mut self, inode: InodeNumber, run: Run, grows: bool) {
         let window = self.windows.of(inode);
         match window {
             Some(w) if w.start == run.start && w.len > run.len => {
@@ -124,13 +124,13 @@ impl ExtFormat {
     pub(crate) fn place_single(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         picks: &Picks,
-    ) -> Step<Option<u64>> {
-        // No file has inode number 0: every window is somebody else's.
+    ) -> Step<Option<BlockNumber>> {
+        // No file is of no inode: every window is somebody else's.
         let kept = self.metadata_blocks(self.sb.group_of_inode(inode).index());
         let goal = kept.end - (kept.end - kept.start) / 2;
-        let run = self.search_run(v, 0, Purpose::Metadata, goal, (1, 1), picks)?;
+        let run = self.search_run(v, InodeNumber::NONE, Purpose::Metadata, goal, (1, 1), picks)?;
         v.expect_places(run.start, run.len)?;
         Ok((run.len > 0).then_some(run.start))
     }
@@ -141,13 +141,13 @@ impl ExtFormat {
     fn search_run(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         purpose: Purpose,
-        goal: u64,
+        goal: BlockNumber,
         (need, wish): (u64, u64),
         picks: &Picks,
     ) -> Step<Run> {
-        let goal = goal.clamp(self.sb.first_data_block, self.sb.blocks_count - 1);
+        let goal = goal.clamp(self.sb.first_data_block, self.sb.end_block() - 1);
         let first_group = self.sb.group_of_block(goal).index();
         for keeps_out in [true, false] {
             // Groups without long runs are passed over unseen, and with them their short ones: so
@@ -173,7 +173,7 @@ impl ExtFormat {
                 wish /= 2;
             }
         }
-        Ok(Run { start: 0, len: 0 })
+        Ok(Run::EMPTY)
     }
 
     /// What a bitmap says is free may not be the file system's own: what was written there would be
@@ -202,7 +202,7 @@ impl ExtFormat {
         picks: &Picks,
     ) -> Step<Run> {
         let groups = self.groups.list.len();
-        let mut best = Run { start: 0, len: 0 };
+        let mut best = Run::EMPTY;
         let mut looked_into = 0;
         for step in 0..=groups {
             let group = (first_group + step) % groups;
@@ -237,7 +237,7 @@ impl ExtFormat {
         &mut self,
         v: &mut Volume<'_>,
         group: usize,
-        from: u64,
+        from: BlockNumber,
         search: &Search,
         picks: &Picks,
     ) -> Step<Run> {
@@ -256,7 +256,7 @@ impl ExtFormat {
         };
         let from_bit = from.saturating_sub(first) as usize;
         let mut bit = from_bit.max(known);
-        let mut best = Run { start: 0, len: 0 };
+        let mut best = Run::EMPTY;
         if bit >= end {
             return Ok(best);
         }
@@ -312,12 +312,12 @@ impl ExtFormat {
     }
 
     /// The first block of a group that contents of files get while there are others.
-    pub(crate) fn contents_start(&self, group: usize) -> u64 {
+    pub(crate) fn contents_start(&self, group: usize) -> BlockNumber {
         self.metadata_blocks(group).end
     }
 
     /// The blocks of a group that are kept for metadata: none, at its beginning, where it is small.
-    fn metadata_blocks(&self, group: usize) -> Range<u64> {
+    fn metadata_blocks(&self, group: usize) -> Range<BlockNumber> {
         let first = self.sb.group_first_block(GroupNumber::at(group));
         let blocks = u64::from(self.sb.blocks_in_group(GroupNumber::at(group)));
         let (least, part) = BLOCKS_FOR_METADATA;
@@ -338,14 +338,14 @@ impl ExtFormat {
     fn free_run_at(
         &mut self,
         v: &mut Volume<'_>,
-        start: u64,
+        start: BlockNumber,
         want: u64,
-        inode: u32,
+        inode: InodeNumber,
         picks: &Picks,
     ) -> Step<Run> {
         let group = self.sb.group_of_block(start).index();
         let first = self.sb.group_first_block(GroupNumber::at(group));
-        let end = u64::from(self.sb.blocks_in_group(GroupNumber::at(group))) + first;
+        let end = first + u64::from(self.sb.blocks_in_group(GroupNumber::at(group)));
         let limit = (start + want)
             .min(end)
             .min(picks.next_start(start))
@@ -367,10 +367,10 @@ impl ExtFormat {
     pub(crate) fn place_inode(
         &mut self,
         v: &mut Volume<'_>,
-        parent: u32,
+        parent: InodeNumber,
         name: &[u8],
         directory: bool,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         if self.groups.free_inodes() == 0 {
             return Ok(None);
         }
@@ -398,10 +398,10 @@ impl ExtFormat {
         v: &mut Volume<'_>,
         group: usize,
         directory: bool,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         let first_for_files = self.first_inode_for_files();
         let reserved = if group == 0 {
-            self.sb.first_inode - 1
+            self.sb.first_inode.index() as u32
         } else {
             0
         };
@@ -458,7 +458,7 @@ impl ExtFormat {
 
     /// Orlov's allocator: directories of the root are spread over groups that are emptier than the
     /// average; others stay near their parent while there is room for them and what they will hold.
-    fn group_for_directory(&self, parent: u32, home: usize, name: &[u8]) -> usize {
+    fn group_for_directory(&self, parent: InodeNumber, home: usize, name: &[u8]) -> usize {
         let list = &self.groups.list;
         let count = list.len() as u64;
         let average_inodes = u64::from(self.groups.free_inodes()) / count;

@@ -1,16 +1,16 @@
 //! The inodes below the first one for files, which have no names: what they map is in use.
 
 use crate::fault::InodeFault;
-use backstitch_layout::{Error, FileType, Step, Stop, Structure};
+use backstitch_layout::{BlockNumber, Error, FileType, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::Volume;
-use backstitch_unixfs::Reclaim;
 use backstitch_unixfs::format::{Format, Space};
+use backstitch_unixfs::{Reclaim, Run};
 
 use crate::format::inode::DOUBLE_INDIRECT;
 use crate::format::{Inode, RESIZE_INODE};
 use crate::state::{Ext, ExtFormat};
 
-fn corrupt(number: u32, fault: InodeFault) -> Error {
+fn corrupt(number: InodeNumber, fault: InodeFault) -> Error {
     Error::corrupt(Structure::inode(number), fault)
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn mark(
     fs: &mut Ext,
     v: &mut Volume<'_>,
     r: &mut Reclaim,
-    number: u32,
+    number: InodeNumber,
     inode: &Inode,
 ) -> Step<()> {
     if number == RESIZE_INODE {
@@ -50,21 +50,21 @@ fn mark_resize_tree(
     r: &mut Reclaim,
     inode: &Inode,
 ) -> Step<()> {
-    let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
-    if tree == 0 {
+    let tree = BlockNumber(inode.block[DOUBLE_INDIRECT].into());
+    if tree == BlockNumber::NONE {
         return Ok(());
     }
     let pointers = format.block_size() as usize / format.pointer_bytes();
-    let checked = |block: u64| {
+    let checked = |block: BlockNumber| {
         if format.sb.is_valid_pointer(block) {
             Ok(block)
         } else {
             Err(corrupt(RESIZE_INODE, InodeFault::NoSuchBlock { block }))
         }
     };
-    let pointers_in = |bytes: &[u8]| -> Vec<u64> {
+    let pointers_in = |bytes: &[u8]| -> Vec<BlockNumber> {
         let all = (0..pointers).map(|i| format.pointer_at(bytes, i));
-        all.filter(|block| *block != 0).collect()
+        all.filter(|block| *block != BlockNumber::NONE).collect()
     };
     let mut all = vec![checked(tree)?];
     for child in pointers_in(v.read(tree)?) {
@@ -77,14 +77,14 @@ fn mark_resize_tree(
     if missing {
         return Err(Stop::Miss);
     }
-    let first_level: Vec<u64> = all[1..].into();
+    let first_level: Vec<BlockNumber> = all[1..].into();
     for child in first_level {
         for block in pointers_in(v.read(child)?) {
             all.push(checked(block)?);
         }
     }
     for block in all {
-        r.mark_again(block, 1);
+        r.mark_again(Run::one(block));
     }
     Ok(())
 }

@@ -4,7 +4,9 @@
 //! have no dependencies and are recomputed after a crash, so writing them with every allocation
 //! would buy nothing. They are written when unmounting.
 
-use backstitch_layout::{Error, FreeSpaceReader, GroupNumber, Step, Structure};
+use backstitch_layout::{
+    BlockNumber, Error, FreeSpaceReader, GroupNumber, InodeNumber, Step, Structure,
+};
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::bitmap::Bits;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
@@ -20,7 +22,7 @@ impl Space for ExtFormat {
         self.sb.block_size
     }
 
-    fn first_data_block(&self) -> u64 {
+    fn first_data_block(&self) -> BlockNumber {
         self.sb.first_data_block
     }
 
@@ -40,7 +42,7 @@ impl Space for ExtFormat {
         self.sb.inodes_count
     }
 
-    fn first_inode(&self) -> u32 {
+    fn first_inode(&self) -> InodeNumber {
         self.sb.first_inode
     }
 
@@ -56,11 +58,11 @@ impl Space for ExtFormat {
         self.sb.groups
     }
 
-    fn group_of_block(&self, block: u64) -> GroupNumber {
+    fn group_of_block(&self, block: BlockNumber) -> GroupNumber {
         self.sb.group_of_block(block)
     }
 
-    fn group_first_block(&self, group: GroupNumber) -> u64 {
+    fn group_first_block(&self, group: GroupNumber) -> BlockNumber {
         self.sb.group_first_block(group)
     }
 
@@ -72,11 +74,11 @@ impl Space for ExtFormat {
         self.sb.blocks_per_group
     }
 
-    fn group_of_inode(&self, inode: u32) -> GroupNumber {
+    fn group_of_inode(&self, inode: InodeNumber) -> GroupNumber {
         self.sb.group_of_inode(inode)
     }
 
-    fn group_first_inode(&self, group: GroupNumber) -> u32 {
+    fn group_first_inode(&self, group: GroupNumber) -> InodeNumber {
         self.sb.group_first_inode(group)
     }
 
@@ -101,13 +103,19 @@ impl Space for ExtFormat {
     }
 
     /// Superblocks, descriptors and those kept for more of them, bitmaps, inode tables.
-    fn own_runs(&self, visit: &mut dyn FnMut(u64, u64)) {
+    fn own_runs(&self, visit: &mut dyn FnMut(Run)) {
         for (group, g) in GroupNumber::all(self.sb.groups).zip(&self.groups.list) {
             let supers = u64::from(self.sb.super_blocks_in_group(group));
-            visit(self.sb.group_first_block(group), supers);
-            visit(g.block_bitmap, 1);
-            visit(g.inode_bitmap, 1);
-            visit(g.inode_table, self.sb.inode_table_blocks.into());
+            visit(Run {
+                start: self.sb.group_first_block(group),
+                len: supers,
+            });
+            visit(Run::one(g.block_bitmap));
+            visit(Run::one(g.inode_bitmap));
+            visit(Run {
+                start: g.inode_table,
+                len: self.sb.inode_table_blocks.into(),
+            });
         }
     }
 
@@ -125,11 +133,11 @@ impl Space for ExtFormat {
         let Some(end) = run.start.checked_add(run.len) else {
             return false;
         };
-        if run.start < self.sb.first_data_block || end > self.sb.blocks_count {
+        if run.start < self.sb.first_data_block || end > self.sb.end_block() {
             return false;
         }
         let journal = self.journal.as_ref();
-        if journal.is_some_and(|journal| journal.owns_any(run.start, run.len)) {
+        if journal.is_some_and(|journal| journal.owns_any(run.start.0, run.len)) {
             return false;
         }
         let mut block = run.start;
@@ -149,12 +157,12 @@ impl Space for ExtFormat {
         true
     }
 
-    fn goal_near(&self, inode: u32) -> u64 {
+    fn goal_near(&self, inode: InodeNumber) -> BlockNumber {
         self.sb.group_first_block(self.sb.group_of_inode(inode))
     }
 
     /// The blocks that are kept for metadata.
-    fn directories_end(&self, block: u64) -> Option<u64> {
+    fn directories_end(&self, block: BlockNumber) -> Option<BlockNumber> {
         let end = self.contents_start(self.sb.group_of_block(block).index());
         (block < end).then_some(end)
     }
@@ -162,9 +170,9 @@ impl Space for ExtFormat {
     fn pick_run(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         purpose: Purpose,
-        goal: u64,
+        goal: BlockNumber,
         want: u64,
         grows: bool,
         picks: &Picks,
@@ -172,19 +180,24 @@ impl Space for ExtFormat {
         self.place_run(v, (inode, grows), purpose, goal, want, picks)
     }
 
-    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks) -> Step<Option<u64>> {
+    fn pick_single(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        picks: &Picks,
+    ) -> Step<Option<BlockNumber>> {
         self.place_single(v, inode, picks)
     }
 
-    fn note_taken(&mut self, inode: u32, run: Run, grows: bool) {
+    fn note_taken(&mut self, inode: InodeNumber, run: Run, grows: bool) {
         self.reserve_behind(inode, run, grows);
     }
 
-    fn has_window(&self, inode: u32) -> bool {
+    fn has_window(&self, inode: InodeNumber) -> bool {
         self.windows.is_there(inode)
     }
 
-    fn drop_window(&mut self, inode: u32) {
+    fn drop_window(&mut self, inode: InodeNumber) {
         self.windows.drop_of(inode);
     }
 
@@ -225,10 +238,10 @@ impl Space for ExtFormat {
     fn pick_inode(
         &mut self,
         v: &mut Volume<'_>,
-        parent: u32,
+        parent: InodeNumber,
         name: &[u8],
         directory: bool,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         self.place_inode(v, parent, name, directory)
     }
 
@@ -237,7 +250,7 @@ impl Space for ExtFormat {
         v: &mut Volume<'_>,
         group: GroupNumber,
         directory: bool,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         self.place_inode_in(v, group.index(), directory)
     }
 
@@ -245,13 +258,18 @@ impl Space for ExtFormat {
         GroupNumber::at(self.place_file(home.index(), name))
     }
 
-    fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId {
+    fn set_inode_bit(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        directory: bool,
+    ) -> PatchId {
         let group = self.sb.group_of_inode(inode).index();
         self.groups.take_inode(group, directory);
         self.flip_inode_bit(v, inode)
     }
 
-    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
+    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber, directory: bool) {
         let group = self.sb.group_of_inode(inode).index();
         self.groups
             .give_inode(group, self.sb.index_in_group(inode), directory);
@@ -260,7 +278,7 @@ impl Space for ExtFormat {
 
     fn free_space_reader(&self) -> FreeSpaceReader {
         let block_bytes = self.sb.block_size as usize;
-        let groups: Vec<(u64, u64, usize)> = (self
+        let groups: Vec<(BlockNumber, BlockNumber, usize)> = (self
             .groups
             .list
             .iter()
@@ -276,11 +294,11 @@ impl Space for ExtFormat {
             let mut runs = Vec::new();
             let mut bits = vec![0; block_bytes];
             for (bitmap_block, first, count) in groups {
-                device.read(bitmap_block * block_bytes as u64, &mut bits)?;
+                device.read(bitmap_block.offset_bytes(block_bytes as u64), &mut bits)?;
                 let mut bit = 0;
                 while let Some(free) = bitmap::find_zero(&bits, bit, count) {
                     bit = bitmap::find_set(&bits, free, count).unwrap_or(count);
-                    runs.push(first + free as u64..first + bit as u64);
+                    runs.push(first.0 + free as u64..first.0 + bit as u64);
                 }
             }
             Ok(runs)
@@ -295,7 +313,7 @@ impl ExtFormat {
             return false;
         }
         let first = self.sb.group_first_block(group);
-        let hits = |start: u64, len: u64| run.start < start + len && start < run.end();
+        let hits = |start: BlockNumber, len: u64| run.start < start + len && start < run.end();
         let supers = if self.sb.has_super(group) {
             1 + u64::from(self.sb.descriptor_blocks)
         } else {
@@ -344,7 +362,7 @@ impl ExtFormat {
         }
     }
 
-    fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32) -> PatchId {
+    fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> PatchId {
         let group = self.sb.group_of_inode(inode).index();
         let bit = self.sb.index_in_group(inode);
         let block = self.groups.list[group].inode_bitmap;

@@ -1,5 +1,6 @@
 //! What an open ext file system keeps in memory besides what all formats do: plain data.
 
+use backstitch_layout::BlockNumber;
 use std::sync::Arc;
 
 use backstitch_journal::JournalMap;
@@ -11,7 +12,7 @@ use crate::groups::Groups;
 use crate::hashed::HashedDirectories;
 
 /// Attribute blocks by the hash of what they hold, to find one to share.
-pub(crate) type SharedBlocks = FxHashMap<u32, u64>;
+pub(crate) type SharedBlocks = FxHashMap<u32, BlockNumber>;
 
 /// How an open ext file system looks on the disk.
 pub(crate) struct ExtFormat {

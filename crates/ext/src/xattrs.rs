@@ -9,7 +9,7 @@ use crate::fault::AttributesFault;
 use std::ops::{Deref, DerefMut};
 
 use backstitch_layout::{
-    Error, FileType, InodeNumber, NewInode, SetXattrMode, Step, Structure, Timestamp,
+    BlockNumber, Error, FileType, InodeNumber, NewInode, SetXattrMode, Step, Structure, Timestamp,
 };
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Format, Inode as _, InodeEditor as _, Picks, Space};
@@ -48,11 +48,11 @@ enum BlockPlan {
     /// The inode has none any more.
     Remove,
     /// A block with the same attributes gets a reference more.
-    Share(u64),
+    Share(BlockNumber),
     /// It is the inode's alone, and is changed.
     InPlace(Vec<u8>),
     /// A new block.
-    Fresh(u64, Vec<u8>),
+    Fresh(BlockNumber, Vec<u8>),
 }
 
 /// A change of attributes that was decided on.
@@ -76,12 +76,19 @@ pub(crate) struct Inheritance {
 /// rest of the image is none the worse.
 const BAD_LIST: Error = Error::Invalid;
 
-fn corrupt_attributes(number: u32, fault: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::corrupt(Structure::Attributes(InodeNumber(number)), fault)
+fn corrupt_attributes(
+    number: InodeNumber,
+    fault: impl std::error::Error + Send + Sync + 'static,
+) -> Error {
+    Error::corrupt(Structure::Attributes(number), fault)
 }
 
 /// An attribute block that may be one.
-pub(crate) fn checked_attribute_block(format: &ExtFormat, number: u32, block: u64) -> Step<u64> {
+pub(crate) fn checked_attribute_block(
+    format: &ExtFormat,
+    number: InodeNumber,
+    block: BlockNumber,
+) -> Step<BlockNumber> {
     if format.is_data_run(Run::one(block)) {
         Ok(block)
     } else {
@@ -110,7 +117,7 @@ impl Attributes<'_> {
     fn body_attributes(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
     ) -> Step<Vec<Owned>> {
         let (block, at) = self.format.inode_place(number)?;
@@ -125,10 +132,10 @@ impl Attributes<'_> {
     fn block_attributes_of(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
     ) -> Step<Vec<Owned>> {
-        if inode.file_acl == 0 {
+        if inode.file_acl == BlockNumber::NONE {
             return Ok(Vec::new());
         }
         let block = checked_attribute_block(&self.format, number, inode.file_acl)?;
@@ -142,7 +149,7 @@ impl Attributes<'_> {
     fn find_attribute(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         index: u8,
         name: &[u8],
@@ -155,7 +162,12 @@ impl Attributes<'_> {
             .map(|a| a.value))
     }
 
-    pub(crate) fn read(&mut self, v: &mut Volume<'_>, number: u32, name: &[u8]) -> Step<Vec<u8>> {
+    pub(crate) fn read(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        name: &[u8],
+    ) -> Step<Vec<u8>> {
         let (index, rest) = split_name(name).ok_or(Error::NotSupported)?;
         let inode = self.read_inode(v, number)?;
         let value = self
@@ -168,7 +180,7 @@ impl Attributes<'_> {
         Ok(acl.to_linux())
     }
 
-    pub(crate) fn list(&mut self, v: &mut Volume<'_>, number: u32) -> Step<Vec<u8>> {
+    pub(crate) fn list(&mut self, v: &mut Volume<'_>, number: InodeNumber) -> Step<Vec<u8>> {
         let inode = self.read_inode(v, number)?;
         let mut all = self.body_attributes(v, number, &inode)?;
         all.extend(self.block_attributes_of(v, number, &inode)?);
@@ -185,7 +197,7 @@ impl Attributes<'_> {
     pub(crate) fn change(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         name: &[u8],
         (value, mode): (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
@@ -222,7 +234,7 @@ impl Attributes<'_> {
     fn gather_change(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         index: u8,
         name: &[u8],
@@ -256,7 +268,12 @@ impl Attributes<'_> {
 
     /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held
     /// before.
-    fn build_body(&self, number: u32, inode: &Inode, attributes: &[Owned]) -> Step<Vec<u8>> {
+    fn build_body(
+        &self,
+        number: InodeNumber,
+        inode: &Inode,
+        attributes: &[Owned],
+    ) -> Step<Vec<u8>> {
         let size = self.format.sb.inode_size as usize;
         if size > BODY_EDITABLE {
             return Err(Error::NotSupported.into());
@@ -294,8 +311,8 @@ impl Attributes<'_> {
     fn gather_block(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
-        old: u64,
+        number: InodeNumber,
+        old: BlockNumber,
         attributes: &[Owned],
         picks: &Picks,
     ) -> Step<BlockPlan> {
@@ -320,7 +337,7 @@ impl Attributes<'_> {
         let is_atomic = v.is_atomic(0..contents.len()) || !holds(Rule::AttributesChangedWhole);
         let is_own =
             |bytes: &[u8]| refcount(bytes) == 1 || !holds(Rule::AttributesInPlaceOnlyIfOwn);
-        if old != 0 && is_atomic && is_own(v.read(old)?) {
+        if old != BlockNumber::NONE && is_atomic && is_own(v.read(old)?) {
             return Ok(BlockPlan::InPlace(contents));
         }
         match self.format.pick_single(v, number, picks)? {
@@ -333,7 +350,7 @@ impl Attributes<'_> {
     pub(crate) fn apply(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         plan: AttributePlan,
         now: Timestamp,
     ) {
@@ -356,7 +373,7 @@ impl Attributes<'_> {
             other => self.place_block(v, other, &mut after),
         };
         let (sectors, per_block) = (inode.sectors(), self.sectors_per_block());
-        let sectors = match (old != 0, pointer != 0) {
+        let sectors = match (old != BlockNumber::NONE, pointer != BlockNumber::NONE) {
             (false, true) => sectors.saturating_add(per_block),
             (true, false) => sectors.saturating_sub(per_block),
             _ => sectors,
@@ -373,7 +390,7 @@ impl Attributes<'_> {
             e.set_changed(now);
         });
         self.track_attributes(number, old, pointer);
-        if old != 0 && old != pointer {
+        if old != BlockNumber::NONE && old != pointer {
             let after = wait_for(Rule::AttributeReleaseAfterPointer, changed);
             self.defer_attribute_release(v, old, after);
         }
@@ -386,7 +403,7 @@ impl Attributes<'_> {
         v: &mut Volume<'_>,
         plan: &BlockPlan,
         before_pointer: &mut PatchIds,
-    ) -> u64 {
+    ) -> BlockNumber {
         match plan {
             BlockPlan::Share(block) => {
                 let count = v.peek(*block).map_or(0, |b| refcount(b)) + 1;
@@ -419,12 +436,12 @@ impl Attributes<'_> {
                 self.format.shared_blocks.insert(hash_of(contents), *block);
                 *block
             }
-            BlockPlan::Keep | BlockPlan::Remove | BlockPlan::InPlace(_) => 0,
+            BlockPlan::Keep | BlockPlan::Remove | BlockPlan::InPlace(_) => BlockNumber::NONE,
         }
     }
 
     /// Looks up what releasing an attribute block needs.
-    pub(crate) fn gather_release(&mut self, v: &mut Volume<'_>, block: u64) -> Step<()> {
+    pub(crate) fn gather_release(&mut self, v: &mut Volume<'_>, block: BlockNumber) -> Step<()> {
         if !self.format.is_data_run(Run::one(block)) {
             return Err(Error::corrupt(
                 Structure::AttributeBlock { block },
@@ -438,7 +455,12 @@ impl Attributes<'_> {
 
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
     /// one frees it. The reference was given up before, or is given up with the inode `of`.
-    pub(crate) fn release(&mut self, v: &mut Volume<'_>, block: u64, of: Option<u32>) -> Step<()> {
+    pub(crate) fn release(
+        &mut self,
+        v: &mut Volume<'_>,
+        block: BlockNumber,
+        of: Option<InodeNumber>,
+    ) -> Step<()> {
         self.gather_release(v, block)?;
         self.track_reference_dropped(block, of);
         let bytes = v.read(block)?;
@@ -468,7 +490,7 @@ impl Attributes<'_> {
     pub(crate) fn correct_references(
         &mut self,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         references: u32,
     ) -> Step<()> {
         let structure = Structure::AttributeBlock { block };
@@ -493,7 +515,7 @@ impl Attributes<'_> {
     }
 
     /// Nobody is to share a block any more.
-    fn forget_shared(&mut self, v: &Volume<'_>, block: u64) {
+    fn forget_shared(&mut self, v: &Volume<'_>, block: BlockNumber) {
         let hash = v.peek(block).map_or(0, |bytes| hash_of(bytes));
         if self.format.shared_blocks.get(&hash) == Some(&block) {
             self.format.shared_blocks.remove(&hash);
@@ -505,8 +527,8 @@ impl Attributes<'_> {
     pub(crate) fn gather_inheritance(
         &mut self,
         v: &mut Volume<'_>,
-        (directory, parent): (u32, &Inode),
-        number: u32,
+        (directory, parent): (InodeNumber, &Inode),
+        number: InodeNumber,
         new: &NewInode<'_>,
         picks: &Picks,
     ) -> Step<Inheritance> {
@@ -541,7 +563,7 @@ impl Attributes<'_> {
         }
         let block = match attributes.is_empty() {
             true => BlockPlan::Keep,
-            false => self.gather_block(v, number, 0, &attributes, picks)?,
+            false => self.gather_block(v, number, BlockNumber::NONE, &attributes, picks)?,
         };
         Ok(Inheritance {
             permissions: new.permissions & !0o777 | access.mode_bits(),
@@ -555,7 +577,7 @@ impl Attributes<'_> {
         v: &mut Volume<'_>,
         inherited: &Inheritance,
         before: &mut PatchIds,
-    ) -> u64 {
+    ) -> BlockNumber {
         let mut placed = PatchIds::new();
         let block = self.place_block(v, &inherited.block, &mut placed);
         before.extend_from_slice(wait_for_all(Rule::InodeAfterInheritedAttributes, &placed));
@@ -566,7 +588,7 @@ impl Attributes<'_> {
     pub(crate) fn gather_acl_mode(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         permissions: u16,
     ) -> Step<Option<AttributePlan>> {
@@ -610,7 +632,7 @@ fn acl_for_disk(inode: &Inode, index: u8, value: &[u8]) -> Step<(Option<Vec<u8>>
     Ok((stored, Some(acl.mode_bits())))
 }
 
-fn collect(number: u32, attributes: xattr::Attributes<'_>) -> Step<Vec<Owned>> {
+fn collect(number: InodeNumber, attributes: xattr::Attributes<'_>) -> Step<Vec<Owned>> {
     attributes
         .map(|a| {
             a.map(|a| Owned {

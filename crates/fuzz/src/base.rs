@@ -20,8 +20,8 @@ use backstitch_journal::Transaction;
 use backstitch_journal::format::{
     Features as JournalFeatures, Sequence, features as journal_features,
 };
-use backstitch_layout::RecoveryMark;
 use backstitch_layout::tools::{Info, Mkfs};
+use backstitch_layout::{BlockNumber, RecoveryMark};
 
 use backstitch_mechanisms::{Ordering, jbd2};
 use backstitch_vfs::{
@@ -299,26 +299,26 @@ impl Edit<'_> {
             .try_into()
             .expect("a range of that size");
         let sb = Superblock::parse(head, device.size_bytes()).expect("a base image is sound");
-        let table = (group::descriptor_table_block(&sb) << sb.block_size_bits) as usize;
+        let table = sb.block_offset(group::descriptor_table_block(&sb)) as usize;
         let groups = group::parse_table(&sb, &bytes[table..]).expect("a base image is sound");
         Edit { device, sb, groups }
     }
 
-    fn inode_at(&self, number: u32) -> u64 {
+    fn inode_at(&self, number: InodeNumber) -> u64 {
         let group = &self.groups[self.sb.group_of_inode(number).index()];
         let (block, offset) = group.inode_location(&self.sb, number);
-        (block << self.sb.block_size_bits) + offset as u64
+        self.sb.block_offset(block) + offset as u64
     }
 
-    fn inode(&self, number: u32) -> Inode {
+    fn inode(&self, number: InodeNumber) -> Inode {
         let mut bytes = vec![0; self.sb.inode_size as usize];
         self.read(self.inode_at(number), &mut bytes);
         Inode::parse(&bytes).expect("an inode is long enough")
     }
 
-    fn block(&self, number: u64) -> Vec<u8> {
+    fn block(&self, number: BlockNumber) -> Vec<u8> {
         let mut bytes = vec![0; self.sb.block_size as usize];
-        self.read(number << self.sb.block_size_bits, &mut bytes);
+        self.read(self.sb.block_offset(number), &mut bytes);
         bytes
     }
 
@@ -333,8 +333,9 @@ impl Edit<'_> {
     }
 
     /// The first inode for files of this type and size.
-    fn of_type(&self, file_type: FileType, size: u64) -> u32 {
-        let mut numbers = self.sb.first_inode + 1..=self.sb.inodes_count;
+    fn of_type(&self, file_type: FileType, size: u64) -> InodeNumber {
+        let last = InodeNumber(self.sb.inodes_count);
+        let mut numbers = (self.sb.first_inode + 1).through(last);
         let found = numbers.find(|number| {
             let inode = self.inode(*number);
             inode.file_type() == Some(file_type) && inode.size == size
@@ -343,24 +344,24 @@ impl Edit<'_> {
     }
 
     /// Makes the entry that names an inode an unused one.
-    fn remove_name(&self, number: u32) {
-        for directory in 1..=self.sb.inodes_count {
+    fn remove_name(&self, number: InodeNumber) {
+        for directory in InodeNumber::FIRST.through(InodeNumber(self.sb.inodes_count)) {
             let inode = self.inode(directory);
-            let block = u64::from(inode.block[0]);
-            if !inode.is_directory() || block == 0 {
+            let block = BlockNumber(inode.block[0].into());
+            if !inode.is_directory() || block == BlockNumber::NONE {
                 continue;
             }
             let bytes = self.block(block);
             let mut found = directory::entries(&bytes, u32::MAX).map_while(Result::ok);
             if let Some(entry) = found.find(|entry| entry.inode == number) {
-                let at = (block << self.sb.block_size_bits) + entry.offset as u64;
+                let at = self.sb.block_offset(block) + entry.offset as u64;
                 return self.write(at + directory::OFFSET_INODE as u64, &[0; 4]);
             }
         }
     }
 
-    fn set_bit(&self, bitmap: u64, bit: u64) {
-        let at = (bitmap << self.sb.block_size_bits) + bit / 8;
+    fn set_bit(&self, bitmap: BlockNumber, bit: u64) {
+        let at = self.sb.block_offset(bitmap) + bit / 8;
         let mut byte = [0];
         self.read(at, &mut byte);
         self.write(at, &[byte[0] | 1 << (bit % 8)]);
@@ -371,7 +372,7 @@ impl Edit<'_> {
 fn without_times(device: &MemoryDevice) {
     let edit = Edit::of(device);
     let seconds = TIME_SECONDS.to_le_bytes();
-    for number in 1..=edit.sb.inodes_count {
+    for number in InodeNumber::FIRST.through(InodeNumber(edit.sb.inodes_count)) {
         let inode = edit.inode(number);
         if inode.mode == 0 {
             continue;
@@ -468,12 +469,12 @@ fn orphaned(device: MemoryDevice) -> MemoryDevice {
     let fifo = edit.of_type(FileType::Fifo, 0);
     let at = edit.inode_at(large);
     edit.write(at + offset::SIZE as u64, &5000_u32.to_le_bytes());
-    edit.write(at + offset::DTIME as u64, &fifo.to_le_bytes());
+    edit.write(at + offset::DTIME as u64, &fifo.0.to_le_bytes());
     edit.write(edit.inode_at(fifo) + offset::LINKS as u64, &[0; 2]);
     edit.remove_name(fifo);
     edit.write(
         SUPERBLOCK_OFFSET + OFFSET_LAST_ORPHAN as u64,
-        &large.to_le_bytes(),
+        &large.0.to_le_bytes(),
     );
     device
 }
@@ -484,8 +485,8 @@ fn logged(device: MemoryDevice) -> MemoryDevice {
     let place = journal_host().place(&device).expect("a sound image");
     let place = place.expect("an image with a journal");
     let group = &edit.groups[0];
-    let root = u64::from(edit.inode(2).block[0]);
-    let copy = |block: u64| (block, edit.block(block));
+    let root = BlockNumber(edit.inode(InodeNumber(2)).block[0].into());
+    let copy = |block: BlockNumber| (block.0, edit.block(block));
     let transactions = [
         Transaction {
             copies: [group.block_bitmap, group.inode_table, root]
@@ -496,7 +497,7 @@ fn logged(device: MemoryDevice) -> MemoryDevice {
         },
         Transaction {
             copies: vec![copy(group.inode_bitmap)],
-            revokes: vec![root, group.inode_table + 1],
+            revokes: vec![root.0, group.inode_table.0 + 1],
             time: (TIME_SECONDS.into(), 2),
         },
         Transaction {

@@ -7,7 +7,7 @@ use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{GroupDescriptor, JOURNAL_INODE, group};
 use backstitch_formats::journal_host;
-use backstitch_layout::{GroupNumber, JournalLocation};
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber, JournalLocation};
 
 /// How many blocks of a log are worth damaging: the first ones, where the transactions are.
 const LOG_BLOCKS: u32 = 24;
@@ -63,8 +63,8 @@ struct Image<'b> {
 }
 
 impl Image<'_> {
-    fn block(&self, number: u64) -> Range<u64> {
-        let start = number << self.sb.block_size_bits;
+    fn block(&self, number: BlockNumber) -> Range<u64> {
+        let start = self.sb.block_offset(number);
         start..start + u64::from(self.sb.block_size)
     }
 
@@ -72,7 +72,7 @@ impl Image<'_> {
         &self.bytes[range.start as usize..range.end as usize]
     }
 
-    fn inode(&self, number: u32) -> Range<u64> {
+    fn inode(&self, number: InodeNumber) -> Range<u64> {
         let group = &self.groups[self.sb.group_of_inode(number).index()];
         let (block, offset) = group.inode_location(&self.sb, number);
         let start = self.block(block).start + offset as u64;
@@ -84,7 +84,7 @@ impl Image<'_> {
         if pointer == 0 {
             return;
         }
-        let block = self.block(pointer.into());
+        let block = self.block(BlockNumber(pointer.into()));
         if depth == 0 {
             leaves.push(block);
             return;
@@ -96,7 +96,7 @@ impl Image<'_> {
         maps.push(block);
     }
 
-    fn look_at(&self, number: u32, found: &mut Found) {
+    fn look_at(&self, number: InodeNumber, found: &mut Found) {
         let place = self.inode(number);
         let Ok(inode) = Inode::parse(self.part(&place)) else {
             return;
@@ -106,7 +106,7 @@ impl Image<'_> {
             return;
         }
         found.inodes.push(place);
-        if inode.file_acl != 0 {
+        if inode.file_acl != BlockNumber::NONE {
             found.attributes.push(self.block(inode.file_acl));
         }
         if number == JOURNAL_INODE || !inode.has_block_map(self.sb.block_size) {
@@ -144,12 +144,12 @@ impl Places {
             .try_into()
             .expect("a range of that size");
         let sb = Superblock::parse(head, bytes.len() as u64).expect("a base image is sound");
-        let table = (group::descriptor_table_block(&sb) << sb.block_size_bits) as usize;
+        let table = sb.block_offset(group::descriptor_table_block(&sb)) as usize;
         let groups = group::parse_table(&sb, &bytes[table..]).expect("a base image is sound");
         let image = Image { bytes, sb, groups };
         let (sb, groups) = (&image.sb, &image.groups);
         let mut found = Found::default();
-        for number in 1..=sb.inodes_count {
+        for number in InodeNumber::FIRST.through(InodeNumber(sb.inodes_count)) {
             image.look_at(number, &mut found);
         }
         let head = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64;
@@ -162,7 +162,7 @@ impl Places {
             let first = sb.group_first_block(group);
             [image.block(first), image.block(first + 1)]
         });
-        let of_groups = |block: fn(&GroupDescriptor) -> u64| -> Kind {
+        let of_groups = |block: fn(&GroupDescriptor) -> BlockNumber| -> Kind {
             groups
                 .iter()
                 .map(|group| image.block(block(group)))
@@ -226,8 +226,8 @@ fn numbers(image: &Image<'_>) -> Vec<u32> {
         0,
         1,
         2,
-        JOURNAL_INODE,
-        sb.first_inode,
+        JOURNAL_INODE.0,
+        sb.first_inode.0,
         sb.inodes_count,
         sb.inodes_count + 1,
         blocks - 1,
@@ -242,10 +242,10 @@ fn numbers(image: &Image<'_>) -> Vec<u32> {
     ];
     let group = &image.groups[0];
     let table = [group.block_bitmap, group.inode_bitmap, group.inode_table];
-    numbers.extend(table.map(|block| block as u32));
+    numbers.extend(table.map(|block| block.0 as u32));
     // The blocks of the first inodes: of the root, of files, of maps.
     for number in (2..=sb.inodes_count).take(40) {
-        let inode = Inode::parse(image.part(&image.inode(number)));
+        let inode = Inode::parse(image.part(&image.inode(InodeNumber(number))));
         let Ok(inode) = inode else { continue };
         let blocks = [inode.block[0], inode.block[DIRECT_POINTERS]];
         numbers.extend(blocks.into_iter().filter(|block| *block != 0));

@@ -14,7 +14,8 @@ use backstitch_journal::{
     Transaction,
 };
 use backstitch_ordering::{
-    BlockClass, Log, LogState, Mechanism, MechanismKind, Operation, PatchId, Volume, VolumeId,
+    BlockClass, BlockNumber, Log, LogState, Mechanism, MechanismKind, Operation, PatchId, Volume,
+    VolumeId,
 };
 use backstitch_store::{Goal, Limits, Optimisations, Store};
 
@@ -73,7 +74,7 @@ impl Bench {
     /// Gives whole blocks other contents, which go through the log.
     fn change(&mut self, first: u64, count: u64, byte: u8) {
         for block in first..first + count {
-            self.step(|v| v.initialise(block, BlockClass::Data, &[byte; BLOCK], &[]));
+            self.step(|v| v.initialise(BlockNumber(block), BlockClass::Data, &[byte; BLOCK], &[]));
         }
     }
 
@@ -228,7 +229,7 @@ fn a_log_is_filling_once_half_of_it_is_in_use() {
     let mut bench = Bench::new(1024);
     bench.change(0, 1, 1);
     bench.close();
-    bench.step(|v| v.discard(0));
+    bench.step(|v| v.discard(BlockNumber(0)));
     assert!(bench.state().is_dirty, "a revocation");
 }
 
@@ -264,7 +265,7 @@ fn a_log_goes_around_without_end() {
             bench.change(round % 3 * 10, copies, round as u8);
             let mut revokes = 0;
             if round % 5 == 4 && part == 1 {
-                bench.step(|v| v.discard(round % 3 * 10));
+                bench.step(|v| v.discard(BlockNumber(round % 3 * 10)));
                 // The first of the two logged it.
                 revokes = 1;
             }

@@ -12,8 +12,8 @@ use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
 use backstitch_journal::rules::Rule;
 use backstitch_journal::{JournalMap, JournalMechanism, JournalMode, JournalRun, Setup};
 use backstitch_ordering::{
-    BlockClass, GroupId, Groups, Log, MechanismKind as _, Operation, PatchId, Place, SOFT, Volume,
-    VolumeId,
+    BlockClass, BlockNumber, GroupId, Groups, Log, MechanismKind as _, Operation, PatchId, Place,
+    SOFT, Volume, VolumeId,
 };
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Change, Goal, Limits, Optimisations, Store};
@@ -86,22 +86,38 @@ impl Bench {
 
     /// A file's contents in a whole block, with those written under `run`.
     fn contents(&mut self, block: u64, byte: u8, run: PatchId) -> PatchId {
-        self.step(|v| v.write_in_run(block, 0, &[byte; BLOCK], run))
+        self.step(|v| v.write_in_run(BlockNumber(block), 0, &[byte; BLOCK], run))
     }
 
     /// A change of an inode, which everything that is known of may have led to; what it is known
     /// by.
     fn metadata(&mut self, at: usize, byte: u8, after: &[PatchId]) -> PatchId {
-        self.step(|v| v.write(INODES, BlockClass::Metadata, at, &[byte], after))
+        self.step(|v| {
+            v.write(
+                BlockNumber(INODES),
+                BlockClass::Metadata,
+                at,
+                &[byte],
+                after,
+            )
+        })
     }
 
     /// Zeroes the end of a block of contents, after a change of the same transaction.
     fn zero(&mut self, block: u64, after: PatchId) {
-        self.step(|v| v.write(block, BlockClass::Data, 100, &[0; 100], &[after]));
+        self.step(|v| {
+            v.write(
+                BlockNumber(block),
+                BlockClass::Data,
+                100,
+                &[0; 100],
+                &[after],
+            )
+        });
     }
 
     fn free(&mut self, block: u64) {
-        self.step(|v| v.discard(block));
+        self.step(|v| v.discard(BlockNumber(block)));
     }
 
     /// Ends the running transaction; what is on stable storage once it is.
@@ -355,7 +371,7 @@ impl Grouped {
         let engaged = [group];
         let mut volume = volume.under(&mut self.groups, &engaged);
         volume.begin(NAMES);
-        let id = volume.write(block, BlockClass::Metadata, 0, &[1], &[]);
+        let id = volume.write(BlockNumber(block), BlockClass::Metadata, 0, &[1], &[]);
         volume.end(&mut Vec::new());
         self.groups.disengage(group).unwrap();
         id
@@ -374,7 +390,7 @@ impl Grouped {
         volume.begin(NAMES);
         let may = volume.come_after_groups();
         if may {
-            volume.write(INODES, BlockClass::Metadata, at, &[1], &[]);
+            volume.write(BlockNumber(INODES), BlockClass::Metadata, at, &[1], &[]);
         }
         volume.end(&mut Vec::new());
         may
@@ -734,7 +750,7 @@ fn contents_under_a_group_go_through_the_log() {
         let mut volume = volume.under(&mut groups, engaged);
         volume.begin(CONTENTS);
         volume.hidden(is_hidden, |v| {
-            v.write_in_run(20, 0, &[1; BLOCK], PatchId::COMMITTED)
+            v.write_in_run(BlockNumber(20), 0, &[1; BLOCK], PatchId::COMMITTED)
         });
         volume.end(&mut Vec::new());
         let found = bench.journal.state(&bench.store).running.is_some();
@@ -867,9 +883,9 @@ fn contents_of_a_logged_block_go_through_the_log() {
 #[test]
 fn what_a_transaction_changed_is_not_made_up_for_by_the_transaction() {
     let mut bench = Bench::new(JournalMode::Ordered);
-    bench.step(|v| v.initialise(20, BlockClass::Directory, &[1; BLOCK], &[]));
+    bench.step(|v| v.initialise(BlockNumber(20), BlockClass::Directory, &[1; BLOCK], &[]));
     let by = bench.metadata(0, 1, &[]);
-    bench.step(|v| v.supersede(20, by));
+    bench.step(|v| v.supersede(BlockNumber(20), by));
     let closed = bench.close();
     bench.write_out(closed);
     assert!(bench.is_pending(20), "it has yet to go home");

@@ -4,7 +4,7 @@
 //! module that looks at it, as an enum whose variants carry the numbers; a caller that wants to
 //! know asks [`Corruption::fault`] for that enum.
 
-use crate::{GroupNumber, InodeNumber};
+use crate::{BlockNumber, GroupNumber, InodeNumber};
 use std::fmt;
 use std::sync::Arc;
 
@@ -93,12 +93,12 @@ pub enum Structure {
     /// A block of extended attributes.
     AttributeBlock {
         /// The block.
-        block: u64,
+        block: BlockNumber,
     },
     /// A node of a tree of extents.
     ExtentNode {
         /// Its block; `None` for the root in the inode.
-        block: Option<u64>,
+        block: Option<BlockNumber>,
     },
     /// The inode that holds the journal.
     JournalInode(InodeNumber),
@@ -123,13 +123,13 @@ impl Structure {
     pub const JOURNAL: Structure = Structure::Sole("journal");
 
     /// The inode.
-    pub fn inode(number: u32) -> Structure {
-        Structure::Inode(InodeNumber(number))
+    pub fn inode(number: InodeNumber) -> Structure {
+        Structure::Inode(number)
     }
 
     /// The directory.
-    pub fn directory(number: u32) -> Structure {
-        Structure::Directory(InodeNumber(number))
+    pub fn directory(number: InodeNumber) -> Structure {
+        Structure::Directory(number)
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_fault_keeps_its_numbers() {
-        let error = Error::corrupt(Structure::inode(12), Length { found: 7 });
+        let error = Error::corrupt(Structure::inode(InodeNumber(12)), Length { found: 7 });
         assert_eq!(
             error.to_string(),
             "corrupt file system: inode 12: its length is 7"
@@ -190,13 +190,13 @@ mod tests {
     #[test]
     fn equal_are_those_that_say_the_same() {
         let of = |structure, found| Corruption::new(structure, Length { found });
-        let directory = Structure::directory(2);
+        let directory = Structure::directory(InodeNumber(2));
         assert_eq!(of(directory, 1), of(directory, 1));
         assert_ne!(of(directory, 1), of(directory, 2));
-        assert_ne!(of(directory, 1), of(Structure::inode(2), 1));
+        assert_ne!(of(directory, 1), of(Structure::inode(InodeNumber(2)), 1));
         assert_eq!(
-            of(directory, 1).of(Structure::inode(2)),
-            of(Structure::inode(2), 1)
+            of(directory, 1).of(Structure::inode(InodeNumber(2))),
+            of(Structure::inode(InodeNumber(2)), 1)
         );
     }
 }

@@ -28,6 +28,7 @@ pub mod steps;
 pub mod tools;
 mod types;
 
+pub use backstitch_ordering::BlockNumber;
 pub use corruption::{Corruption, Structure};
 pub use error::{Awaited, Error, Result, Step, Stop};
 pub use format_error::FormatError;

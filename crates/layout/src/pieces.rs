@@ -1,7 +1,7 @@
 //! Parts of files as readers get them.
 
 use backstitch_device::Buffer;
-use backstitch_ordering::Volume;
+use backstitch_ordering::{BlockNumber, Volume};
 
 /// A part of a file as a reader gets it.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub enum Piece {
 /// in memory, and what is on the device.
 pub fn pieces_of_blocks(
     v: &Volume<'_>,
-    first: u64,
+    first: BlockNumber,
     within: u64,
     len_bytes: u64,
     pieces: &mut Vec<Piece>,
@@ -53,7 +53,7 @@ pub fn pieces_of_blocks(
                 });
             }
             None => {
-                let at = block * block_bytes + start;
+                let at = block.offset_bytes(block_bytes) + start;
                 match pieces.last_mut() {
                     Some(Piece::Device {
                         offset_bytes,

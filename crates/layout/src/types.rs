@@ -2,10 +2,47 @@
 //! above.
 
 use std::fmt;
+use std::ops::{Add, Sub};
 
-/// An inode's number within its file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// An inode's number within its file system, from 1 on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeNumber(pub u32);
+
+impl InodeNumber {
+    /// What stands where there is no inode, in an entry of a directory that is not used.
+    pub const NONE: InodeNumber = InodeNumber(0);
+    /// The first number that an inode can have.
+    pub const FIRST: InodeNumber = InodeNumber(1);
+
+    /// The numbers from this one to `last`, both included.
+    pub fn through(self, last: InodeNumber) -> impl Iterator<Item = InodeNumber> + Clone {
+        (self.0..=last.0).map(InodeNumber)
+    }
+
+    /// The place in a table of all inodes, which begins with inode 1; out of any table for
+    /// [`NONE`](Self::NONE).
+    pub fn index(self) -> usize {
+        (self.0 as usize).wrapping_sub(1)
+    }
+}
+
+/// The inode that many behind another one.
+impl Add<u32> for InodeNumber {
+    type Output = InodeNumber;
+
+    fn add(self, inodes: u32) -> InodeNumber {
+        InodeNumber(self.0 + inodes)
+    }
+}
+
+/// The inodes from one number to a later one.
+impl Sub for InodeNumber {
+    type Output = u32;
+
+    fn sub(self, earlier: InodeNumber) -> u32 {
+        self.0 - earlier.0
+    }
+}
 
 impl fmt::Display for InodeNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -30,6 +30,7 @@ mod groups;
 mod kind;
 mod log;
 mod mechanism;
+mod number;
 mod operation;
 pub mod rules;
 mod volume;
@@ -41,6 +42,7 @@ pub use mechanism::{
     AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, Decision, INTERBUFFER, Mechanism,
     PatchSpec, SCHEDULER, SOFT, SYNC,
 };
+pub use number::BlockNumber;
 pub use operation::{Moment, New, NewAttributes, Operation, Place, Range};
 pub use volume::{NewObject, Volume};
 

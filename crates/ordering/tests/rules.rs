@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use backstitch_ordering::rules::{self, Order, Rule};
-use backstitch_ordering::{BlockClass, MechanismKind, Operation, PatchId, Place, SOFT, Volume};
+use backstitch_ordering::{
+    BlockClass, BlockNumber, MechanismKind, Operation, PatchId, Place, SOFT, Volume,
+};
 use backstitch_patch::{BlockId, Change, Graph, Optimisations, Standing, Stating};
 use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form, Passes};
@@ -245,10 +247,10 @@ fn what_is_left_out_of_a_write_is_counted() {
         let mut volume = Volume::new(&mut store, &mut *mechanism, id, Duration::ZERO);
         volume.begin(NAMES);
         let class = BlockClass::Metadata;
-        let first = volume.write(0, class, 0, &[1; 4], &[]);
-        let goes = volume.write(1, class, 0, &[1; 4], &[]);
+        let first = volume.write(BlockNumber(0), class, 0, &[1; 4], &[]);
+        let goes = volume.write(BlockNumber(1), class, 0, &[1; 4], &[]);
         let after = rules::wait_for(RULE, first);
-        let stays = volume.write(1, class, 8, &[1; 4], &[after]);
+        let stays = volume.write(BlockNumber(1), class, 8, &[1; 4], &[after]);
         volume.end(&mut Vec::new());
         let graph = store.graph_mut();
         assert_eq!(rolled_back(graph), 0, "nothing is on its way");

@@ -7,9 +7,9 @@ use std::time::Duration;
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
 use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{
-    ASYNC, BlockClass, BlockKind, Change, CrashLeaves, CrashRecord, Decision, GroupError, GroupId,
-    Groups, LogPlace, Mechanism, MechanismKind, NewObject, NoLog, Operation, PatchId, PatchSpec,
-    Place, Promises, SOFT, SYNC, Volume, VolumeId,
+    ASYNC, BlockClass, BlockKind, BlockNumber, Change, CrashLeaves, CrashRecord, Decision,
+    GroupError, GroupId, Groups, LogPlace, Mechanism, MechanismKind, NewObject, NoLog, Operation,
+    PatchId, PatchSpec, Place, Promises, SOFT, SYNC, Volume, VolumeId,
 };
 use backstitch_patch::PatchKind;
 use backstitch_rules::watch::{self, Form};
@@ -89,7 +89,9 @@ impl Bench {
     }
 
     fn metadata(&mut self, block: u64, at: usize, after: &[PatchId]) -> PatchId {
-        let write = |v: &mut Volume<'_>| v.write(block, BlockClass::Metadata, at, &[1; 4], after);
+        let write = |v: &mut Volume<'_>| {
+            v.write(BlockNumber(block), BlockClass::Metadata, at, &[1; 4], after)
+        };
         self.step(NAMES, write).0
     }
 
@@ -168,9 +170,9 @@ fn a_call_under_sync_waits_for_its_metadata() {
         let mut bench = Bench::new(&SYNC);
         let mut made = None;
         let (name, wait_for) = bench.step(operation, |v| {
-            made = Some(v.write(0, BlockClass::Data, 0, &[1; 4], &[]));
-            v.write_implied_times(1, BlockClass::Metadata, 0, &[1; 4]);
-            v.write(2, BlockClass::Directory, 0, &[1; 4], &[])
+            made = Some(v.write(BlockNumber(0), BlockClass::Data, 0, &[1; 4], &[]));
+            v.write_implied_times(BlockNumber(1), BlockClass::Metadata, 0, &[1; 4]);
+            v.write(BlockNumber(2), BlockClass::Directory, 0, &[1; 4], &[])
         });
         let expected = if waits { vec![name] } else { vec![] };
         assert_eq!(wait_for, expected, "{operation:?}");
@@ -183,10 +185,13 @@ fn a_call_under_sync_waits_for_its_metadata() {
         // The next operation does not wait for the one before.
         let (_, wait_for) = bench.step(operation, |_| PatchId::COMMITTED);
         assert!(wait_for.is_empty());
-        let (_, wait_for) = bench.step(CONTENTS, |v| v.write(3, BlockClass::Data, 0, &[1], &[]));
+        let (_, wait_for) = bench.step(CONTENTS, |v| {
+            v.write(BlockNumber(3), BlockClass::Data, 0, &[1], &[])
+        });
         assert!(wait_for.is_empty());
         let mut bench = Bench::new(&SOFT);
-        let write = |v: &mut Volume<'_>| v.write(2, BlockClass::Directory, 0, &[1; 4], &[]);
+        let write =
+            |v: &mut Volume<'_>| v.write(BlockNumber(2), BlockClass::Directory, 0, &[1; 4], &[]);
         let (name, wait_for) = bench.step(operation, write);
         assert!(wait_for.is_empty());
         assert_eq!(
@@ -200,9 +205,12 @@ fn a_call_under_sync_waits_for_its_metadata() {
 fn a_change_stands_apart_where_it_is_to() {
     let mut bench = Bench::new(&SOFT);
     let other = bench.metadata(1, 0, &[]);
-    let beside = |v: &mut Volume<'_>| v.write_apart(0, BlockClass::Metadata, 8, &[1; 4], &[other]);
+    let beside = |v: &mut Volume<'_>| {
+        v.write_apart(BlockNumber(0), BlockClass::Metadata, 8, &[1; 4], &[other])
+    };
     let (beside, _) = bench.step(NAMES, beside);
-    let apart = |v: &mut Volume<'_>| v.write_apart(0, BlockClass::Metadata, 0, &[1; 4], &[]);
+    let apart =
+        |v: &mut Volume<'_>| v.write_apart(BlockNumber(0), BlockClass::Metadata, 0, &[1; 4], &[]);
     let (apart, _) = bench.step(NAMES, apart);
     let volume = bench.volume();
     assert!(!volume.merged(apart, beside) && volume.merged(apart, apart));
@@ -247,25 +255,25 @@ fn blocks_are_read_as_they_are_in_memory() {
     let mut expected = vec![3; BLOCK as usize];
     expected[5..9].fill(1);
     let mut volume = bench.volume();
-    assert_eq!(volume.read(3).unwrap(), expected);
-    assert_eq!(*volume.read_shared(3).unwrap(), expected);
-    assert_eq!(**volume.peek(3).unwrap(), expected);
-    assert!(volume.want(3) && volume.peek(20).is_none());
+    assert_eq!(volume.read(BlockNumber(3)).unwrap(), expected);
+    assert_eq!(*volume.read_shared(BlockNumber(3)).unwrap(), expected);
+    assert_eq!(**volume.peek(BlockNumber(3)).unwrap(), expected);
+    assert!(volume.want(BlockNumber(3)) && volume.peek(BlockNumber(20)).is_none());
     let mut pending = Vec::new();
-    volume.pending(3, &mut pending);
-    volume.pending(4, &mut pending);
+    volume.pending(BlockNumber(3), &mut pending);
+    volume.pending(BlockNumber(4), &mut pending);
     assert_eq!(pending, [id]);
     assert_eq!(volume.place(7), Some(7));
     assert_eq!(volume.retired(), 0);
     assert!(volume.is_live(id) && volume.is_pending(id));
     // What is not there is noted, and read from the device.
-    assert!(volume.read(20).is_err() && !volume.want(21));
-    volume.want_soon(22, 2);
+    assert!(volume.read(BlockNumber(20)).is_err() && !volume.want(BlockNumber(21)));
+    volume.want_soon(BlockNumber(22), 2);
     let device = MemoryDevice::new(64 * BLOCK as usize);
     assert!(volume.read_missing(&device).unwrap());
     assert!(!volume.read_missing(&device).unwrap());
-    assert_eq!(volume.read(20).unwrap(), [0; BLOCK as usize]);
-    assert!(volume.peek(21).is_some());
+    assert_eq!(volume.read(BlockNumber(20)).unwrap(), [0; BLOCK as usize]);
+    assert!(volume.peek(BlockNumber(21)).is_some());
     volume.write_now(&device, &[id]).unwrap();
     assert!(!volume.is_live(id) && !volume.is_pending(id));
     assert_eq!(volume.retired(), 1);
@@ -273,7 +281,7 @@ fn blocks_are_read_as_they_are_in_memory() {
     device.read(3 * u64::from(BLOCK), &mut written).unwrap();
     assert_eq!(written, expected);
     assert_eq!(bench.store.take_wanted_soon(), [(bench.volume, 22, 2)]);
-    assert!(bench.volume().read(100).is_err());
+    assert!(bench.volume().read(BlockNumber(100)).is_err());
     assert!(
         bench.volume().read_missing(&device).is_err(),
         "past the device's end"
@@ -324,7 +332,7 @@ fn a_call_waits_for_the_volume_above() {
         lower.place_blocks(upper_id, 0, 8, 4);
         lower.begin(NAMES);
         let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
-        let id = upper.write(0, BlockClass::Directory, 0, &[1; 4], &[]);
+        let id = upper.write(BlockNumber(0), BlockClass::Directory, 0, &[1; 4], &[]);
         if only_reads {
             upper.only_read();
         }
@@ -352,38 +360,45 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     assert_eq!((upper.place(10), upper.place(12)), (Some(8), None));
     // Who only reads sees zeros; who would change it wants a place.
     let zeros = [0; BLOCK as usize];
-    assert_eq!(upper.read(12).unwrap(), zeros);
-    assert_eq!(**upper.peek(12).unwrap(), zeros);
-    assert!(upper.want(12));
+    assert_eq!(upper.read(BlockNumber(12)).unwrap(), zeros);
+    assert_eq!(**upper.peek(BlockNumber(12)).unwrap(), zeros);
+    assert!(upper.want(BlockNumber(12)));
     upper.begin(CONTENTS);
-    assert!(upper.read(12).is_err() && upper.read_shared(13).is_err() && !upper.want(14));
-    assert!(upper.expect_places(9, 2).is_err());
-    assert!(upper.expect_places(10, 2).is_ok());
-    assert!(upper.expect_places(10, 3).is_err());
+    assert!(
+        upper.read(BlockNumber(12)).is_err()
+            && upper.read_shared(BlockNumber(13)).is_err()
+            && !upper.want(BlockNumber(14))
+    );
+    assert!(upper.expect_places(BlockNumber(9), 2).is_err());
+    assert!(upper.expect_places(BlockNumber(10), 2).is_ok());
+    assert!(upper.expect_places(BlockNumber(10), 3).is_err());
     drop(upper);
     let mut wanted = lower.take_places_wanted(upper_id);
     wanted.sort_unstable();
     wanted.dedup();
     assert_eq!(wanted, [9, 12, 13, 14]);
     assert!(lower.take_places_wanted(upper_id).is_empty());
-    assert!(lower.expect_places(100, 5).is_ok(), "it is on a device");
+    assert!(
+        lower.expect_places(BlockNumber(100), 5).is_ok(),
+        "it is on a device"
+    );
     // What is written into a new place counts once the place is known on the disk.
     lower.place_blocks(upper_id, 12, 12, 1);
     lower.show_blocks_by(upper_id, 12, 1, &[shown_by]);
     let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
     upper.begin(CONTENTS);
-    let hidden = upper.write(12, BlockClass::Data, 0, &[1; 4], &[]);
-    let shown = upper.write(10, BlockClass::Data, 0, &[1; 4], &[]);
+    let hidden = upper.write(BlockNumber(12), BlockClass::Data, 0, &[1; 4], &[]);
+    let shown = upper.write(BlockNumber(10), BlockClass::Data, 0, &[1; 4], &[]);
     // It is not forgotten, for a reader of the file outside sees it.
-    upper.discard(12);
-    upper.discard(10);
+    upper.discard(BlockNumber(12));
+    upper.discard(BlockNumber(10));
     let mut pending = Vec::new();
-    upper.pending(12, &mut pending);
+    upper.pending(BlockNumber(12), &mut pending);
     assert_eq!(pending.len(), 1);
-    upper.pending(10, &mut pending);
+    upper.pending(BlockNumber(10), &mut pending);
     assert_eq!(pending.len(), 1);
     assert!(upper.is_live(hidden) && !upper.is_live(shown));
-    let next = upper.write(11, BlockClass::Data, 0, &[1; 4], &[hidden]);
+    let next = upper.write(BlockNumber(11), BlockClass::Data, 0, &[1; 4], &[hidden]);
     assert!(bench.comes_after(next, shown_by));
 }
 
@@ -395,10 +410,11 @@ fn what_makes_up_for_a_change_takes_its_place() {
         (&ASYNC, BlockClass::Directory, true),
     ] {
         let mut bench = Bench::new(kind);
-        let removed = |v: &mut Volume<'_>| v.initialise(30, class, &[1; BLOCK as usize], &[]);
+        let removed =
+            |v: &mut Volume<'_>| v.initialise(BlockNumber(30), class, &[1; BLOCK as usize], &[]);
         let (removed, _) = bench.step(NAMES, removed);
         let by = bench.metadata(1, 0, &[]);
-        bench.volume().supersede(30, by);
+        bench.volume().supersede(BlockNumber(30), by);
         assert_eq!(
             bench.volume().merged(removed, by),
             is_superseded,
@@ -414,7 +430,9 @@ fn what_makes_up_for_a_change_takes_its_place() {
 fn a_new_place_is_written_before_it_shows_though_something_makes_up_for_it() {
     let mut bench = Bench::new(&SOFT);
     let mut upper_mechanism = ASYNC.make(None).unwrap();
-    let zeros = |v: &mut Volume<'_>| v.initialise(30, BlockClass::Data, &[0; BLOCK as usize], &[]);
+    let zeros = |v: &mut Volume<'_>| {
+        v.initialise(BlockNumber(30), BlockClass::Data, &[0; BLOCK as usize], &[])
+    };
     let (zeros, _) = bench.step(CONTENTS, zeros);
     let shown_by = bench.metadata(1, 0, &[zeros]);
     let mut lower = bench.volume();
@@ -424,9 +442,14 @@ fn a_new_place_is_written_before_it_shows_though_something_makes_up_for_it() {
     lower.show_blocks_by(upper_id, 1, 1, &[shown_by]);
     let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
     upper.begin(NAMES);
-    upper.initialise(1, BlockClass::Directory, &[1; BLOCK as usize], &[]);
-    let by = upper.write(0, METADATA, 0, &[1; 4], &[]);
-    upper.supersede(1, by);
+    upper.initialise(
+        BlockNumber(1),
+        BlockClass::Directory,
+        &[1; BLOCK as usize],
+        &[],
+    );
+    let by = upper.write(BlockNumber(0), METADATA, 0, &[1; 4], &[]);
+    upper.supersede(BlockNumber(1), by);
     drop(upper);
     let mut written = Vec::new();
     while bench.store.graph().is_live(shown_by) {
@@ -484,11 +507,13 @@ fn a_mechanism_is_told_of_changes_before_they_are_made() {
     let told = Arc::new(Mutex::new((Vec::new(), Vec::new())));
     let mut bench = Bench::over(Box::new(Told(told.clone())), BLOCK);
     let changes = |v: &mut Volume<'_>| {
-        v.write_apart(1, METADATA, 0, &[1; 4], &[]);
-        v.write_implied_times(2, METADATA, 8, &[2; 4]);
-        v.hidden(true, |v| v.write(3, BlockClass::Data, 0, &[3; 4], &[]));
-        v.expect(9);
-        v.flip(4, BlockClass::Directory, 4, 4, &[])
+        v.write_apart(BlockNumber(1), METADATA, 0, &[1; 4], &[]);
+        v.write_implied_times(BlockNumber(2), METADATA, 8, &[2; 4]);
+        v.hidden(true, |v| {
+            v.write(BlockNumber(3), BlockClass::Data, 0, &[3; 4], &[])
+        });
+        v.expect(BlockNumber(9));
+        v.flip(BlockNumber(4), BlockClass::Directory, 4, 4, &[])
     };
     bench.step(NAMES, changes);
     let (specs, expected) = std::mem::take(&mut *told.lock().unwrap());
@@ -560,22 +585,26 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
         assert_eq!(bench.volume().engaged(), [first]);
         assert_eq!(bench.groups.engaged(), 1);
         assert_eq!(bench.groups.is_blank(first), Ok(true));
-        let flip = |v: &mut Volume<'_>| v.flip(4, BlockClass::Metadata, 0, 1, &[]);
+        let flip = |v: &mut Volume<'_>| v.flip(BlockNumber(4), BlockClass::Metadata, 0, 1, &[]);
         let (bit, _) = bench.step(NAMES, flip);
         let hidden = |v: &mut Volume<'_>| {
-            v.hidden(true, |v| v.write(5, BlockClass::Metadata, 0, &[1; 4], &[]))
+            v.hidden(true, |v| {
+                v.write(BlockNumber(5), BlockClass::Metadata, 0, &[1; 4], &[])
+            })
         };
         let (hidden, _) = bench.step(NAMES, hidden);
         let without = |v: &mut Volume<'_>| {
             v.without_groups(|v| {
                 assert!(!v.is_grouped());
-                v.write(6, BlockClass::Metadata, 0, &[1; 4], &[])
+                v.write(BlockNumber(6), BlockClass::Metadata, 0, &[1; 4], &[])
             })
         };
         let (without, _) = bench.step(NAMES, without);
         assert_eq!(bench.groups.is_blank(first), Ok(!counts_hidden), "{name}");
         let shown = bench.metadata(0, 0, &[]);
-        let times = |v: &mut Volume<'_>| v.write_implied_times(7, BlockClass::Metadata, 0, &[1; 4]);
+        let times = |v: &mut Volume<'_>| {
+            v.write_implied_times(BlockNumber(7), BlockClass::Metadata, 0, &[1; 4])
+        };
         let (times, _) = bench.step(NAMES, times);
         assert_eq!(bench.groups.is_blank(first), Ok(false));
         let mut targets = bench.groups.targets(bench.store.graph(), first).unwrap();
@@ -637,17 +666,22 @@ fn changes_of_a_new_object_hide_behind_its_names() {
         };
         let members = |bench: &Bench| bench.groups.targets(bench.store.graph(), second).unwrap();
         let before = members(&bench);
-        let into = |v: &mut Volume<'_>| v.write_into_new(1, METADATA, 16, &[1; 4], &[], &new);
+        let into =
+            |v: &mut Volume<'_>| v.write_into_new(BlockNumber(1), METADATA, 16, &[1; 4], &[], &new);
         let (id, _) = bench.step(NAMES, into);
         let noted = members(&bench).len() > before.len();
         assert_eq!(noted, !is_hidden, "{kind:?}, {names} names");
         assert!(!is_hidden || bench.volume().merged(id, made));
         // Where a change does not become a part of it, nothing is hidden.
         let before = members(&bench).len();
-        let elsewhere = |v: &mut Volume<'_>| v.write_into_new(5, METADATA, 16, &[1; 4], &[], &new);
+        let elsewhere =
+            |v: &mut Volume<'_>| v.write_into_new(BlockNumber(5), METADATA, 16, &[1; 4], &[], &new);
         bench.step(NAMES, elsewhere);
         assert!(members(&bench).len() > before);
-        assert!(!bench.volume().is_contents_of_new(1, &new), "no contents");
+        assert!(
+            !bench.volume().is_contents_of_new(BlockNumber(1), &new),
+            "no contents"
+        );
         bench.volume().reached_by(&[early]);
         assert!(members(&bench).contains(&early));
     }
@@ -665,8 +699,9 @@ fn contents_of_a_new_object_hide_where_its_making_waits_for_them() {
     bench.groups.depend(graph, second, first).unwrap();
     bench.groups.engage(graph, second).unwrap();
     bench.engaged.clear();
-    let write =
-        |v: &mut Volume<'_>| v.write_in_run(20, 0, &[1; BLOCK as usize], PatchId::COMMITTED);
+    let write = |v: &mut Volume<'_>| {
+        v.write_in_run(BlockNumber(20), 0, &[1; BLOCK as usize], PatchId::COMMITTED)
+    };
     let (contents, _) = bench.step(CONTENTS, write);
     let made = bench.metadata(1, 0, &[contents]);
     bench.engaged = vec![second];
@@ -675,10 +710,13 @@ fn contents_of_a_new_object_hide_where_its_making_waits_for_them() {
         made,
         names: vec![name],
     };
-    assert!(bench.volume().is_contents_of_new(20, &new));
-    assert!(!bench.volume().is_contents_of_new(21, &new));
+    assert!(bench.volume().is_contents_of_new(BlockNumber(20), &new));
+    assert!(!bench.volume().is_contents_of_new(BlockNumber(21), &new));
     bench.engaged.clear();
-    assert!(!bench.volume().is_contents_of_new(20, &new), "no group");
+    assert!(
+        !bench.volume().is_contents_of_new(BlockNumber(20), &new),
+        "no group"
+    );
 }
 
 /// "Yes" only where the layout's order alone decides.
@@ -698,10 +736,10 @@ fn a_change_joins_the_patch_that_made_the_object() {
             bench.groups.engage(bench.store.graph_mut(), group).unwrap();
             bench.engaged = vec![group];
         }
-        let asked = bench.volume().joins(1, 16, &[1; 4], &[], made);
+        let asked = bench.volume().joins(BlockNumber(1), 16, &[1; 4], &[], made);
         assert_eq!(asked, joins, "{name}, grouped: {is_grouped}");
         assert!(
-            !bench.volume().joins(2, 16, &[1; 4], &[], made),
+            !bench.volume().joins(BlockNumber(2), 16, &[1; 4], &[], made),
             "another block"
         );
     }
@@ -713,7 +751,7 @@ fn a_change_joins_the_patch_that_made_the_object() {
     lower.place_blocks(upper_id, 0, 1, 1);
     let mut upper = lower.enter(&mut *mechanism, upper_id, 1);
     assert!(
-        !upper.joins(0, 16, &[1; 4], &[], made),
+        !upper.joins(BlockNumber(0), 16, &[1; 4], &[], made),
         "blocks need places"
     );
 }

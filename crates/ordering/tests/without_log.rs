@@ -6,8 +6,8 @@ use std::time::Duration;
 use backstitch_device::Buffer;
 use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{
-    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, BlockClass, INTERBUFFER, Mechanism, MechanismKind,
-    Operation, PatchId, SCHEDULER, Volume, VolumeId,
+    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, BlockClass, BlockNumber, INTERBUFFER, Mechanism,
+    MechanismKind, Operation, PatchId, SCHEDULER, Volume, VolumeId,
 };
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Goal, Limits, Optimisations, Store};
@@ -60,7 +60,13 @@ impl Bench {
         let mut made: Vec<PatchId> = Vec::new();
         for (block, offset) in blocks {
             let after: Vec<PatchId> = made.last().copied().into_iter().collect();
-            made.push(volume.write(*block, BlockClass::Metadata, *offset, &[1; 4], &after));
+            made.push(volume.write(
+                BlockNumber(*block),
+                BlockClass::Metadata,
+                *offset,
+                &[1; 4],
+                &after,
+            ));
         }
         volume.end(&mut wait_for);
         (made, wait_for)

@@ -1,9 +1,9 @@
 //! The open volume.
 
 use backstitch_layout::{
-    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
-    FileSystem, FileSystemStatistics, FileType, InodeNumber, OpenRequest, Piece, ReclaimProgress,
-    ReclaimStep, Seek, SetAttributes, Step, Timestamp, pieces_of_blocks,
+    AccessTimes, Allocate, Attributes, BlockNumber, Changed, DeferredStatistics, DirectoryEntry,
+    Error, FileSystem, FileSystemStatistics, FileType, InodeNumber, OpenRequest, Piece,
+    ReclaimProgress, ReclaimStep, Seek, SetAttributes, Step, Timestamp, pieces_of_blocks,
 };
 use backstitch_ordering::{PatchId, Volume};
 
@@ -261,7 +261,7 @@ impl FileSystem for RawVolume {
         let end = end.min(self.size_bytes());
         if offset_bytes < end {
             let (block, within) = (
-                offset_bytes / self.block_bytes,
+                BlockNumber(offset_bytes / self.block_bytes),
                 offset_bytes % self.block_bytes,
             );
             pieces_of_blocks(v, block, within, end - offset_bytes, pieces);
@@ -308,7 +308,10 @@ impl FileSystem for RawVolume {
         let data = &data[..data.len().min(room.min(usize::MAX as u64) as usize)];
         let bs = self.block_bytes;
         let end = offset_bytes + data.len() as u64;
-        let (first, behind) = (offset_bytes / bs, end.div_ceil(bs));
+        let (first, behind) = (
+            BlockNumber(offset_bytes / bs),
+            BlockNumber(end.div_ceil(bs)),
+        );
         v.expect_places(first, behind - first)?;
         if !offset_bytes.is_multiple_of(bs) {
             v.read(first)?;
@@ -318,7 +321,7 @@ impl FileSystem for RawVolume {
         }
         let mut within = (offset_bytes % bs) as usize;
         let mut rest = data;
-        for block in first..behind {
+        for block in first.up_to(behind) {
             let (here, after) = rest.split_at(rest.len().min(bs as usize - within));
             self.run = v.write_in_run(block, within, here, self.run);
             self.note_unstable(v, self.run);

@@ -1,6 +1,6 @@
 //! The counts and marks on the disk: of groups, of the summary array, of the superblock.
 
-use backstitch_layout::{GroupNumber, Step, Stop, Timestamp};
+use backstitch_layout::{BlockNumber, GroupNumber, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_store::BlockKind;
 use backstitch_unixfs::bitmap::Bits;
@@ -25,10 +25,10 @@ impl<const BIG: bool> UfsFormat<BIG> {
     }
 
     /// The fragment with which the superblock begins, and its offset there.
-    fn superblock_place(&self) -> (u64, usize) {
+    fn superblock_place(&self) -> (BlockNumber, usize) {
         let fragment = u64::from(self.sb.fragment_bytes);
         (
-            self.sb.place / fragment,
+            BlockNumber(self.sb.place / fragment),
             (self.sb.place % fragment) as usize,
         )
     }
@@ -41,13 +41,13 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let mut missing = false;
         for group in &groups {
             let blocks = self.group_blocks(*group);
-            for block in blocks.block..blocks.block + blocks.blocks {
+            for block in blocks.block.run(blocks.blocks) {
                 missing |= !v.want(block);
             }
             missing |= !v.want(self.summary_place(group.index()).0);
         }
         let (first, _) = self.superblock_place();
-        for block in first..first + self.superblock_fragments() {
+        for block in first.run(self.superblock_fragments()) {
             missing |= !v.want(block);
         }
         if missing {
@@ -113,8 +113,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let order = self.sb.order;
         let summary = self.sb.summary_fragments();
         if summary
-            .clone()
-            .filter(|fragment| !v.want(*fragment))
+            .filter(|fragment| !v.want(BlockNumber(*fragment)))
             .count()
             > 0
         {
@@ -151,7 +150,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     fn write_at(
         &self,
         v: &mut Volume<'_>,
-        first: u64,
+        first: BlockNumber,
         kind: BlockKind,
         at: usize,
         bytes: &[u8],
@@ -173,7 +172,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// The commit point of a mount for writing.
     pub(crate) fn say_in_use(&mut self, v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
         let (block, base) = self.superblock_place();
-        for fragment in block..block + self.superblock_fragments() {
+        for fragment in block.run(self.superblock_fragments()) {
             v.read(fragment)?;
         }
         let flags = (self.sb.flags | FLAG_NEEDS_CHECK).to_bytes(self.sb.order);
@@ -189,7 +188,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// The commit point of an unmount.
     pub(crate) fn say_clean(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Step<()> {
         let (block, base) = self.superblock_place();
-        for fragment in block..block + self.superblock_fragments() {
+        for fragment in block.run(self.superblock_fragments()) {
             v.read(fragment)?;
         }
         if has_leaks {

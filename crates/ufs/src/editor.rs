@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Timestamp, flags};
+use backstitch_layout::{BlockNumber, Timestamp, flags};
 
 use crate::format::directory::UfsEntries;
 use crate::format::inode::{
@@ -192,13 +192,13 @@ impl<const BIG: bool> backstitch_unixfs::format::InodeEditor for InodeEditor<BIG
         self.put_u32(at, generation);
     }
 
-    fn set_pointer(&mut self, index: usize, block: u64) {
+    fn set_pointer(&mut self, index: usize, block: BlockNumber) {
         let at = self.at().pointer(self.version, index);
-        self.put_wide(at, block);
+        self.put_wide(at, block.0);
     }
 
     /// Attributes are not changed, and a new inode has none.
-    fn set_attribute_block(&mut self, _block: u64) {}
+    fn set_attribute_block(&mut self, _block: BlockNumber) {}
 
     fn set_accessed(&mut self, time: Timestamp) {
         self.set_time(self.at().accessed, time);
@@ -254,11 +254,11 @@ mod tests {
             assert_eq!(differing::<false>(&[0; 128], &|e| e.set_size(bytes)), 8..16);
             assert_eq!(differing::<true>(&[0; 256], &|e| e.set_size(bytes)), 16..24);
             let pointer = 112 + 14 * 8;
-            let changed = differing::<true>(&[0; 256], &|e| e.set_pointer(14, bytes));
+            let changed = differing::<true>(&[0; 256], &|e| e.set_pointer(14, BlockNumber(bytes)));
             assert_eq!(changed, pointer..pointer + 8);
         }
         assert_eq!(
-            differing::<false>(&[0; 128], &|e| e.set_pointer(2, 1)),
+            differing::<false>(&[0; 128], &|e| e.set_pointer(2, BlockNumber(1))),
             48..52
         );
         assert_eq!(

@@ -1,6 +1,6 @@
 //! What is known of cylinder groups: where their maps are, and how much is free in them.
 
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{BlockNumber, GroupNumber};
 use backstitch_ordering::PatchId;
 
 use crate::format::Superblock;
@@ -10,7 +10,7 @@ use crate::format::group::{GroupHeader, Maps};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     /// The fragment with which its header begins.
-    pub(crate) header: u64,
+    pub(crate) header: BlockNumber,
     pub(crate) maps: Maps,
     /// Fragments of the group.
     pub(crate) fragments: u32,
@@ -50,7 +50,7 @@ impl Groups {
             let whole = u64::from(counts.free_blocks) * u64::from(sb.fragments_per_block);
             let free = (whole + u64::from(counts.free_fragments)).min(header.fragments.into());
             let group = Group {
-                header: sb.group_header(header.group),
+                header: BlockNumber(sb.group_header(header.group)),
                 maps: header.maps,
                 fragments: header.fragments,
                 free_fragments: free as u32,

@@ -5,15 +5,15 @@
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
-    Error, FileSystem, FileType, GroupNumber, LayoutKind, OpenRequest, Opened, Step, Stop,
-    Structure,
+    BlockNumber, Error, FileSystem, FileType, GroupNumber, LayoutKind, OpenRequest, Opened, Step,
+    Stop, Structure,
 };
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::Format;
 use backstitch_unixfs::{UnixFs, Windows};
 
 use crate::fault::InodeFault;
-use crate::format::{ByteOrder, GroupHeader, ROOT_INODE, Superblock};
+use crate::format::{ByteOrder, GroupHeader, Superblock};
 use crate::groups::Groups;
 use crate::image::{Ufs, from_format, read_superblock, refuse_unreadable};
 use crate::state::UfsFormat;
@@ -69,13 +69,13 @@ fn read_headers(sb: &Superblock, v: &mut Volume<'_>) -> Step<Vec<GroupHeader>> {
     let groups = GroupNumber::all(sb.groups);
     let missing = groups
         .clone()
-        .filter(|group| !v.want(sb.group_header(*group)));
+        .filter(|group| !v.want(BlockNumber(sb.group_header(*group))));
     if missing.count() > 0 {
         return Err(Stop::Miss);
     }
     let mut headers = Vec::with_capacity(sb.groups as usize);
     for group in groups {
-        let bytes = v.read(sb.group_header(group))?;
+        let bytes = v.read(BlockNumber(sb.group_header(group)))?;
         headers.push(GroupHeader::parse(sb, group, bytes).map_err(from_format)?);
     }
     Ok(headers)
@@ -107,7 +107,7 @@ fn why_read_only(sb: &Superblock, request: &OpenRequest) -> Option<String> {
 impl<const BIG: bool> UfsFormat<BIG> {
     /// A mount whose root cannot be read would be of no use to anybody.
     fn check_root(&self, v: &mut Volume<'_>) -> Step<()> {
-        let inode = self.read_inode(v, ROOT_INODE)?;
+        let inode = self.read_inode(v, Self::ROOT_INODE)?;
         match inode.file_type() {
             _ if inode.links == 0 => Err(Error::corrupt(ROOT, InodeFault::RootFree).into()),
             Some(FileType::Directory) => Ok(()),

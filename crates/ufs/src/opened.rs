@@ -1,9 +1,8 @@
 //! An open UFS: how it looks on the disk, to the rules that all formats share.
 
-use std::ops::Range;
-
 use backstitch_layout::{
-    Error, FileType, NewInode, SetXattrMode, Step, Stop, Structure, Timestamp, flags,
+    BlockNumber, Error, FileType, InodeNumber, NewInode, SetXattrMode, Step, Stop, Structure,
+    Timestamp, flags,
 };
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Format, InodeEditor as _, Picks, Space};
@@ -31,7 +30,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     /// The permissions.
     type Inheritance = u16;
 
-    const ROOT_INODE: u32 = ROOT_INODE;
+    const ROOT_INODE: InodeNumber = InodeNumber(ROOT_INODE);
     const LINK_MAX: u16 = LINK_MAX;
     const SECTORS_MAX: u64 = u32::MAX as u64;
     const DIRECTORY_BYTES_MAX: u64 = DIRECTORY_BYTES_MAX;
@@ -54,24 +53,25 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     }
 
     /// Inodes 0 and 1 are nobody's.
-    fn is_valid_inode(&self, inode: u32) -> bool {
-        (ROOT_INODE..self.sb.inodes()).contains(&inode)
+    fn is_valid_inode(&self, inode: InodeNumber) -> bool {
+        (ROOT_INODE..self.sb.inodes()).contains(&inode.0)
     }
 
-    fn inode_place(&self, inode: u32) -> Step<(u64, usize)> {
+    fn inode_place(&self, inode: InodeNumber) -> Step<(BlockNumber, usize)> {
         let last = self.sb.inodes() - 1;
-        if inode > last {
+        if inode.0 > last {
             let fault = InodeFault::NoSuchInode { last };
-            return Err(Error::corrupt(Structure::inode(inode), fault).into());
+            return Err(Error::corrupt(Structure::Inode(inode), fault).into());
         }
-        Ok(self.sb.inode_place(inode))
+        let (fragment, at) = self.sb.inode_place(inode.0);
+        Ok((BlockNumber(fragment), at))
     }
 
     fn inode_bytes(&self) -> usize {
         self.sb.version.inode_bytes()
     }
 
-    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Step<Inode> {
+    fn read_inode(&self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Inode> {
         let (fragment, at) = self.inode_place(inode)?;
         let Ok(data) = v.read(fragment) else {
             self.want_neighbours(v, inode, fragment);
@@ -79,7 +79,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         };
         let parsed = Inode::parse(self.sb.version, self.sb.order, &data[at..]);
         Ok(parsed.map_err(|error| match from_format(error) {
-            Error::Corrupt(corruption) => Error::Corrupt(corruption.of(Structure::inode(inode))),
+            Error::Corrupt(corruption) => Error::Corrupt(corruption.of(Structure::Inode(inode))),
             other => other,
         })?)
     }
@@ -93,14 +93,14 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         e: &mut InodeEditor<BIG>,
         parent: &Inode,
         new: &NewInode<'_>,
-        block: Option<u64>,
+        block: Option<BlockNumber>,
     ) {
         let inherited = flags::inherited(linux_flags(parent.flags), new.file_type);
         e.set_flags(inherited);
         match new.file_type {
             FileType::Directory => {
                 e.set_size(self.sb.fragment_bytes.into());
-                e.set_pointer(0, block.unwrap_or(0));
+                e.set_pointer(0, block.unwrap_or(BlockNumber::NONE));
             }
             FileType::Symlink => {
                 e.set_size(new.target.len() as u64);
@@ -122,23 +122,23 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     }
 
     #[inline]
-    fn pointer_at(&self, bytes: &[u8], index: usize) -> u64 {
+    fn pointer_at(&self, bytes: &[u8], index: usize) -> BlockNumber {
         let order = UfsEntries::<BIG>::ORDER;
-        match self.sb.version {
+        BlockNumber(match self.sb.version {
             Version::Ufs1 => order.u32(bytes, index * 4).into(),
             Version::Ufs2 => order.u64(bytes, index * 8),
-        }
+        })
     }
 
-    fn encode_pointers(&self, blocks: &Range<u64>) -> SmallVec<[u8; 64]> {
+    fn encode_pointers(&self, blocks: Run) -> SmallVec<[u8; 64]> {
         let order = UfsEntries::<BIG>::ORDER;
-        let pointers = blocks.clone().step_by(self.units_per_pointer() as usize);
+        let pointers = blocks.blocks().step_by(self.units_per_pointer() as usize);
         match self.sb.version {
             Version::Ufs1 => pointers
-                .flat_map(|block| order.bytes_of_u32(block as u32))
+                .flat_map(|block| order.bytes_of_u32(block.0 as u32))
                 .collect(),
             Version::Ufs2 => pointers
-                .flat_map(|block| order.bytes_of_u64(block))
+                .flat_map(|block| order.bytes_of_u64(block.0))
                 .collect(),
         }
     }
@@ -146,8 +146,8 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn gather_inheritance(
         _fs: &mut Open<BIG>,
         _v: &mut Volume<'_>,
-        _directory: (u32, &Inode),
-        _inode: u32,
+        _directory: (InodeNumber, &Inode),
+        _inode: InodeNumber,
         new: &NewInode<'_>,
         _picks: &Picks,
     ) -> Step<u16> {
@@ -163,14 +163,14 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         _v: &mut Volume<'_>,
         _inherited: &u16,
         _before: &mut PatchIds,
-    ) -> u64 {
-        0
+    ) -> BlockNumber {
+        BlockNumber::NONE
     }
 
     fn gather_permissions(
         _fs: &mut Open<BIG>,
         _v: &mut Volume<'_>,
-        _inode: (u32, &Inode),
+        _inode: (InodeNumber, &Inode),
         _permissions: u16,
     ) -> Step<Option<Self::AttributePlan>> {
         Ok(None)
@@ -179,7 +179,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn apply_attributes(
         _fs: &mut Open<BIG>,
         _v: &mut Volume<'_>,
-        _inode: u32,
+        _inode: InodeNumber,
         plan: Self::AttributePlan,
         _now: Timestamp,
     ) {
@@ -189,7 +189,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn read_xattr(
         fs: &mut Open<BIG>,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         name: &[u8],
     ) -> Step<Vec<u8>> {
         let inode = fs.read_inode(v, number)?;
@@ -200,7 +200,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         Ok(found.ok_or(Error::NoAttribute)?.value.to_vec())
     }
 
-    fn list_xattrs(fs: &mut Open<BIG>, v: &mut Volume<'_>, number: u32) -> Step<Vec<u8>> {
+    fn list_xattrs(fs: &mut Open<BIG>, v: &mut Volume<'_>, number: InodeNumber) -> Step<Vec<u8>> {
         let inode = fs.read_inode(v, number)?;
         let bytes = fs.format.attribute_bytes(v, number, &inode)?;
         let all =
@@ -216,7 +216,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn change_xattr(
         _fs: &mut Open<BIG>,
         _v: &mut Volume<'_>,
-        _inode: u32,
+        _inode: InodeNumber,
         _name: &[u8],
         _value: (Option<&[u8]>, SetXattrMode),
         _now: Timestamp,
@@ -224,7 +224,11 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         Err(Error::NotSupported.into())
     }
 
-    fn gather_attribute_release(fs: &mut Open<BIG>, v: &mut Volume<'_>, block: u64) -> Step<()> {
+    fn gather_attribute_release(
+        fs: &mut Open<BIG>,
+        v: &mut Volume<'_>,
+        block: BlockNumber,
+    ) -> Step<()> {
         fs.format.check_blocks_used(v, Run::one(block))
     }
 
@@ -232,8 +236,8 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn release_attribute_block(
         fs: &mut Open<BIG>,
         v: &mut Volume<'_>,
-        _block: u64,
-        of: Option<u32>,
+        _block: BlockNumber,
+        of: Option<InodeNumber>,
     ) -> Step<()> {
         let Some(number) = of else {
             return Ok(());
@@ -250,7 +254,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn correct_references(
         _fs: &mut Open<BIG>,
         _v: &mut Volume<'_>,
-        _block: u64,
+        _block: BlockNumber,
         _references: u32,
     ) -> Step<()> {
         Ok(())
@@ -265,7 +269,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         _fs: &mut Open<BIG>,
         _v: &mut Volume<'_>,
         _reclaim: &mut Reclaim,
-        _number: u32,
+        _number: InodeNumber,
         _inode: &Inode,
     ) -> Step<()> {
         Ok(())
@@ -275,8 +279,8 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn write_orphans(
         &mut self,
         _v: &mut Volume<'_>,
-        _list: &[u32],
-        _gone: &[u32],
+        _list: &[InodeNumber],
+        _gone: &[InodeNumber],
         _now: Timestamp,
     ) -> Step<()> {
         Ok(())
@@ -299,14 +303,14 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// A fragment of inodes is missing: who looks at one file of a directory looks at the others
     /// too, and their inodes are near.
     #[cold]
-    fn want_neighbours(&self, v: &mut Volume<'_>, inode: u32, fragment: u64) {
-        let group = self.sb.group_of_inode(inode);
+    fn want_neighbours(&self, v: &mut Volume<'_>, inode: InodeNumber, fragment: BlockNumber) {
+        let group = self.sb.group_of_inode(inode.0);
         let initialised = self.groups.list[group.index()].initialised_inodes;
         let bytes = u64::from(initialised) * self.inode_bytes() as u64;
         let table = self.sb.group_inodes(group);
-        let first = (fragment - table) / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
+        let first = (fragment.0 - table) / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
         let end = table + bytes / u64::from(self.sb.fragment_bytes);
-        want_ahead(v, table + first, end);
+        want_ahead(v, BlockNumber(table + first), BlockNumber(end));
     }
 }
 
@@ -368,15 +372,15 @@ impl backstitch_unixfs::format::Inode for Inode {
     }
 
     /// The first one: the second goes with it.
-    fn attribute_block(&self) -> u64 {
+    fn attribute_block(&self) -> BlockNumber {
         match self.attribute_bytes {
-            0 => 0,
-            _ => self.attribute_pointers[0],
+            0 => BlockNumber::NONE,
+            _ => BlockNumber(self.attribute_pointers[0]),
         }
     }
 
-    fn pointer(&self, index: usize) -> u64 {
-        self.pointers[index]
+    fn pointer(&self, index: usize) -> BlockNumber {
+        BlockNumber(self.pointers[index])
     }
 
     fn is_fast_symlink(&self, _block_size: u32) -> bool {

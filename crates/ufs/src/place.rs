@@ -2,7 +2,7 @@
 //! a file's inode beside its directory's, its contents in whole blocks one behind the other, and
 //! its last fragments in a block that others have begun.
 
-use backstitch_layout::{Error, GroupNumber, Step, Structure};
+use backstitch_layout::{BlockNumber, Error, GroupNumber, InodeNumber, Step, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::bitmap::Marks;
 use backstitch_unixfs::format::{Picks, Space};
@@ -29,8 +29,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
     pub(crate) fn place_run(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
-        goal: u64,
+        inode: InodeNumber,
+        goal: BlockNumber,
         want: u64,
         picks: &Picks,
     ) -> Step<Run> {
@@ -40,9 +40,9 @@ impl<const BIG: bool> UfsFormat<BIG> {
             false => want / per_block * per_block,
         };
         let want = want.min(self.sb.fragments_per_group.into()) as u32;
-        let home = match goal < self.sb.fragments {
-            true => self.sb.group_of(goal),
-            false => self.sb.group_of_inode(inode),
+        let home = match goal.0 < self.sb.fragments {
+            true => self.sb.group_of(goal.0),
+            false => self.sb.group_of_inode(inode.0),
         };
         for group in self.groups_from(home.index()) {
             let g = &self.groups.list[group];
@@ -51,7 +51,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
             }
             let first = self.sb.group_start(GroupNumber::at(group));
             let from = match group == home.index() {
-                true => goal.saturating_sub(first).min(g.fragments.into()) as u32,
+                true => goal.0.saturating_sub(first).min(g.fragments.into()) as u32,
                 false => g.first_free_hint,
             };
             let wanted = Wanted {
@@ -61,13 +61,13 @@ impl<const BIG: bool> UfsFormat<BIG> {
             };
             if let Some((at, len)) = self.find_in_group(v, group, wanted)? {
                 let run = Run {
-                    start: first + u64::from(at),
+                    start: BlockNumber(first + u64::from(at)),
                     len: len.into(),
                 };
                 return self.checked_free(v, run);
             }
         }
-        Ok(Run { start: 0, len: 0 })
+        Ok(Run::EMPTY)
     }
 
     /// The groups in the order in which a search looks into them: the first one, then by quadratic
@@ -88,7 +88,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// What a map says is free may not be the file system's own.
     fn checked_free(&self, v: &mut Volume<'_>, run: Run) -> Step<Run> {
         if !self.is_data_run(run) {
-            let group = self.sb.group_of(run.start);
+            let group = self.sb.group_of(run.start.0);
             let fault = Fault::OwnBlocksFree {
                 start: run.start,
                 end: run.end(),
@@ -134,12 +134,12 @@ impl<const BIG: bool> UfsFormat<BIG> {
     pub(crate) fn place_inode(
         &mut self,
         v: &mut Volume<'_>,
-        parent: u32,
+        parent: InodeNumber,
         directory: bool,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         let home = match directory {
             true => self.group_for_directory(parent),
-            false => self.sb.group_of_inode(parent).index(),
+            false => self.sb.group_of_inode(parent.0).index(),
         };
         for group in self.groups_from(home) {
             if let Some(inode) = self.place_inode_in(v, group)? {
@@ -150,7 +150,11 @@ impl<const BIG: bool> UfsFormat<BIG> {
     }
 
     /// Picks a free inode of a group, and has it initialised.
-    pub(crate) fn place_inode_in(&mut self, v: &mut Volume<'_>, group: usize) -> Step<Option<u32>> {
+    pub(crate) fn place_inode_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        group: usize,
+    ) -> Step<Option<InodeNumber>> {
         if self.groups.list[group].free_inodes == 0 {
             return Ok(None);
         }
@@ -188,11 +192,15 @@ impl<const BIG: bool> UfsFormat<BIG> {
         {
             v.read(header)?;
             let inode = self.group_first_inode(number) + initialised;
-            let (fragment, _) = self.sb.inode_place(inode);
-            let end = fragment + self.units_per_pointer();
-            v.expect_places(fragment, end - fragment)?;
+            let (fragment, _) = self.sb.inode_place(inode.0);
+            let block = Run {
+                start: BlockNumber(fragment),
+                len: self.units_per_pointer(),
+            };
+            v.expect_places(block.start, block.len)?;
             let zeros = vec![0; self.sb.fragment_bytes as usize];
-            let zeroed: Vec<_> = (fragment..end)
+            let zeroed: Vec<_> = block
+                .blocks()
                 .map(|fragment| v.initialise(fragment, kinds::INODES, &zeros, &[]))
                 .collect();
             let more = initialised + per_block;
@@ -207,16 +215,16 @@ impl<const BIG: bool> UfsFormat<BIG> {
 
     /// The group of a new directory: near its parent, as long as groups there have room for it and
     /// what it will hold; those in the root directory far from each other.
-    fn group_for_directory(&self, parent: u32) -> usize {
+    fn group_for_directory(&self, parent: InodeNumber) -> usize {
         let groups = &self.groups.list;
         let count = groups.len();
-        let home = self.sb.group_of_inode(parent).index();
+        let home = self.sb.group_of_inode(parent.0).index();
         let average = |total: u64| (total / count as u64) as u32;
         let free_inodes = average(self.groups.free_inodes().into());
         let directories = average(self.groups.directories());
         let free_fragments = average(self.groups.free_fragments());
         let ring = |from: usize| (0..count).map(move |step| (from + step) % count);
-        if parent == ROOT_INODE {
+        if parent.0 == ROOT_INODE {
             // Anywhere, but always the same for the same state: so a replay goes the same way.
             let turn = (self.groups.directories() as u32).wrapping_mul(0x9e37_79b9) as usize;
             let roomy = ring(turn % count).filter(|g| groups[*g].free_inodes >= free_inodes);
@@ -272,7 +280,7 @@ impl Free<'_> {
                 && !self.marks.is_used(at as usize)
                 && self
                     .picks
-                    .end_if_taken(self.first + u64::from(at))
+                    .end_if_taken(BlockNumber(self.first + u64::from(at)))
                     .is_none()
         };
         (0..self.per_block).fold(0, |bits, k| bits | u8::from(is_free(start + k)) << k)

@@ -4,7 +4,11 @@
 //! is not kept up to date on the disk: it has no dependencies and is recomputed after a crash. It
 //! is written when unmounting.
 
-use backstitch_layout::{Error, FreeSpaceReader, GroupNumber, Step, Structure};
+use std::ops::Range;
+
+use backstitch_layout::{
+    BlockNumber, Error, FreeSpaceReader, GroupNumber, InodeNumber, Step, Structure,
+};
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::bitmap::Bits;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
@@ -18,6 +22,14 @@ use crate::state::UfsFormat;
 /// A part of a run that lies in one group: the group, the first fragment counted in it, how many.
 pub(crate) type Part = (usize, u32, u32);
 
+/// A range of fragments as a run.
+fn run_of(range: Range<u64>) -> Run {
+    Run {
+        start: BlockNumber(range.start),
+        len: range.end - range.start,
+    }
+}
+
 impl<const BIG: bool> Space for UfsFormat<BIG> {
     fn block_size(&self) -> u32 {
         self.sb.fragment_bytes
@@ -27,8 +39,8 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.sb.fragments_per_block.into()
     }
 
-    fn first_data_block(&self) -> u64 {
-        0
+    fn first_data_block(&self) -> BlockNumber {
+        BlockNumber(0)
     }
 
     fn blocks_count(&self) -> u64 {
@@ -44,13 +56,17 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.sb.fragments - self.data_fragments()
     }
 
-    /// The last number: that of the first inode is 0.
     fn inodes_count(&self) -> u32 {
-        self.sb.inodes() - 1
+        self.sb.inodes()
     }
 
-    fn first_inode(&self) -> u32 {
-        ROOT_INODE + 1
+    /// The first number is 0.
+    fn last_inode(&self) -> InodeNumber {
+        InodeNumber(self.sb.inodes() - 1)
+    }
+
+    fn first_inode(&self) -> InodeNumber {
+        InodeNumber(ROOT_INODE + 1)
     }
 
     fn free_blocks(&self) -> u64 {
@@ -65,12 +81,12 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.sb.groups
     }
 
-    fn group_of_block(&self, block: u64) -> GroupNumber {
-        self.sb.group_of(block)
+    fn group_of_block(&self, block: BlockNumber) -> GroupNumber {
+        self.sb.group_of(block.0)
     }
 
-    fn group_first_block(&self, group: GroupNumber) -> u64 {
-        self.sb.group_start(group)
+    fn group_first_block(&self, group: GroupNumber) -> BlockNumber {
+        BlockNumber(self.sb.group_start(group))
     }
 
     fn blocks_in_group(&self, group: GroupNumber) -> u32 {
@@ -81,12 +97,12 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.sb.fragments_per_group
     }
 
-    fn group_of_inode(&self, inode: u32) -> GroupNumber {
-        self.sb.group_of_inode(inode)
+    fn group_of_inode(&self, inode: InodeNumber) -> GroupNumber {
+        self.sb.group_of_inode(inode.0)
     }
 
-    fn group_first_inode(&self, group: GroupNumber) -> u32 {
-        group.0 * self.sb.inodes_per_group
+    fn group_first_inode(&self, group: GroupNumber) -> InodeNumber {
+        InodeNumber(group.0 * self.sb.inodes_per_group)
     }
 
     fn inodes_per_group(&self) -> u32 {
@@ -112,13 +128,12 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.sb.fragment_bytes / self.sb.version.inode_bytes() as u32
     }
 
-    fn own_runs(&self, visit: &mut dyn FnMut(u64, u64)) {
+    fn own_runs(&self, visit: &mut dyn FnMut(Run)) {
         for group in GroupNumber::all(self.sb.groups) {
             let own = self.sb.own_fragments(group);
-            visit(own.start, own.end - own.start);
+            visit(run_of(own));
         }
-        let summary = self.sb.summary_fragments();
-        visit(summary.start, summary.end - summary.start);
+        visit(run_of(self.sb.summary_fragments()));
     }
 
     fn set_directories(&mut self, group: GroupNumber, directories: u32) {
@@ -132,11 +147,10 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     /// Fragments inside the file system, of which none is a group's own or the summary's.
     fn is_data_run(&self, run: Run) -> bool {
         let end = run.start.checked_add(run.len);
-        if end.is_none_or(|end| end > self.sb.fragments) {
+        if end.is_none_or(|end| end.0 > self.sb.fragments) {
             return false;
         }
-        let touches =
-            |own: std::ops::Range<u64>| run.start < own.end && own.start < run.start + run.len;
+        let touches = |own: Range<u64>| run.start.0 < own.end && own.start < run.end().0;
         !touches(self.sb.summary_fragments())
             && self
                 .parts(run)
@@ -144,21 +158,21 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
                 .all(|(group, _, _)| !touches(self.sb.own_fragments(GroupNumber::at(*group))))
     }
 
-    fn goal_near(&self, inode: u32) -> u64 {
-        self.sb.group_data(self.sb.group_of_inode(inode))
+    fn goal_near(&self, inode: InodeNumber) -> BlockNumber {
+        BlockNumber(self.sb.group_data(self.sb.group_of_inode(inode.0)))
     }
 
     /// Directories lie among files.
-    fn directories_end(&self, _block: u64) -> Option<u64> {
+    fn directories_end(&self, _block: BlockNumber) -> Option<BlockNumber> {
         None
     }
 
     fn pick_run(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         _purpose: Purpose,
-        goal: u64,
+        goal: BlockNumber,
         want: u64,
         _grows: bool,
         picks: &Picks,
@@ -166,7 +180,12 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.place_run(v, inode, goal, want, picks)
     }
 
-    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks) -> Step<Option<u64>> {
+    fn pick_single(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        picks: &Picks,
+    ) -> Step<Option<BlockNumber>> {
         let goal = self.goal_near(inode);
         let block = self.units_per_pointer();
         let run = self.place_run(v, inode, goal, block, picks)?;
@@ -174,13 +193,13 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     /// Nothing is reserved: whole blocks follow each other, and the last fragments move.
-    fn note_taken(&mut self, _inode: u32, _run: Run, _grows: bool) {}
+    fn note_taken(&mut self, _inode: InodeNumber, _run: Run, _grows: bool) {}
 
-    fn has_window(&self, inode: u32) -> bool {
+    fn has_window(&self, inode: InodeNumber) -> bool {
         self.windows.is_there(inode)
     }
 
-    fn drop_window(&mut self, inode: u32) {
+    fn drop_window(&mut self, inode: InodeNumber) {
         self.windows.drop_of(inode);
     }
 
@@ -217,8 +236,9 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
 
     fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber) {
         let header = self.groups.list[group.index()].header;
-        for fragment in 0..u64::from(self.sb.group_bytes.div_ceil(self.sb.fragment_bytes)) {
-            v.expect(header + fragment);
+        let fragments = self.sb.group_bytes.div_ceil(self.sb.fragment_bytes);
+        for fragment in header.run(fragments.into()) {
+            v.expect(fragment);
         }
         v.expect(self.summary_place(group.index()).0);
     }
@@ -226,10 +246,10 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     fn pick_inode(
         &mut self,
         v: &mut Volume<'_>,
-        parent: u32,
+        parent: InodeNumber,
         _name: &[u8],
         directory: bool,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         self.place_inode(v, parent, directory)
     }
 
@@ -238,7 +258,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         v: &mut Volume<'_>,
         group: GroupNumber,
         _directory: bool,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         self.place_inode_in(v, group.index())
     }
 
@@ -247,15 +267,20 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         home
     }
 
-    fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId {
-        let group = self.sb.group_of_inode(inode).index();
+    fn set_inode_bit(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        directory: bool,
+    ) -> PatchId {
+        let group = self.sb.group_of_inode(inode.0).index();
         self.groups.take_inode(group, directory);
         self.flip_inode_bit(v, inode)
     }
 
-    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
-        let group = self.sb.group_of_inode(inode).index();
-        let index = inode % self.sb.inodes_per_group;
+    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber, directory: bool) {
+        let group = self.sb.group_of_inode(inode.0).index();
+        let index = inode.0 % self.sb.inodes_per_group;
         self.groups.give_inode(group, index, directory);
         self.flip_inode_bit(v, inode);
     }
@@ -273,7 +298,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
             let mut runs = Vec::new();
             for (bits, first, count) in groups {
                 let mut bytes = vec![0; (bits.blocks * fragment_bytes) as usize];
-                device.read(bits.block * fragment_bytes, &mut bytes)?;
+                device.read(bits.block.offset_bytes(fragment_bytes), &mut bytes)?;
                 let marks = bits.marks(&bytes);
                 let mut bit = 0;
                 while let Some(free) = marks.first_free(bit, count) {
@@ -297,7 +322,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     }
 
     /// So many bits from a byte of a group's block on.
-    fn bits(&self, header: u64, byte: usize, count: u32, set_is_free: bool) -> Bits {
+    fn bits(&self, header: BlockNumber, byte: usize, count: u32, set_is_free: bool) -> Bits {
         let fragment = self.sb.fragment_bytes as usize;
         let first_byte = byte % fragment;
         let bytes = (count as usize).div_ceil(8);
@@ -314,8 +339,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let mut parts = SmallVec::new();
         let mut at = run.start;
         while at < run.end() {
-            let group = self.sb.group_of(at);
-            let first = (at - self.sb.group_start(group)) as u32;
+            let group = self.sb.group_of(at.0);
+            let first = (at.0 - self.sb.group_start(group)) as u32;
             let left = u64::from(self.sb.fragments_in_group(group) - first);
             let count = left.min(run.end() - at) as u32;
             parts.push((group.index(), first, count));
@@ -331,12 +356,12 @@ impl<const BIG: bool> UfsFormat<BIG> {
         }
     }
 
-    fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32) -> PatchId {
-        let group = self.sb.group_of_inode(inode);
+    fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> PatchId {
+        let group = self.sb.group_of_inode(inode.0);
         let bits = self.inode_bits(group);
         let after = [self.groups.list[group.index()].initialised];
         let mut patches = PatchIds::new();
-        let index = inode % self.sb.inodes_per_group;
+        let index = inode.0 % self.sb.inodes_per_group;
         self.flip_bits(v, &bits, index, 1, &after, &mut patches);
         patches[0]
     }
@@ -369,11 +394,11 @@ impl<const BIG: bool> UfsFormat<BIG> {
     }
 
     /// Where a group's counts are in the summary array: the fragment and the offset there.
-    pub(crate) fn summary_place(&self, group: usize) -> (u64, usize) {
+    pub(crate) fn summary_place(&self, group: usize) -> (BlockNumber, usize) {
         let byte = group * 16;
         let fragment = self.sb.fragment_bytes as usize;
         (
-            self.sb.summary_at + (byte / fragment) as u64,
+            BlockNumber(self.sb.summary_at + (byte / fragment) as u64),
             byte % fragment,
         )
     }

@@ -4,7 +4,7 @@
 //! length of its name (1 byte each), the name, and the value from the next multiple of eight on.
 //! FreeBSD keeps access control lists there, in its own format.
 
-use backstitch_layout::{Error, Step, Stop, Structure};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::Run;
 use backstitch_unixfs::format::Space;
@@ -69,8 +69,8 @@ pub(crate) fn parse(order: ByteOrder, bytes: &[u8]) -> Result<Vec<Attribute<'_>>
 
 impl<const BIG: bool> UfsFormat<BIG> {
     /// The fragments that an inode's attributes are in.
-    pub(crate) fn attribute_runs(&self, number: u32, inode: &Inode) -> Step<Vec<Run>> {
-        let corrupt = |fault| Error::corrupt(Structure::Attributes(inode_number(number)), fault);
+    pub(crate) fn attribute_runs(&self, number: InodeNumber, inode: &Inode) -> Step<Vec<Run>> {
+        let corrupt = |fault| Error::corrupt(Structure::Attributes(number), fault);
         let (block_bytes, bytes) = (self.sb.block_bytes, inode.attribute_bytes);
         if bytes > 2 * block_bytes {
             return Err(corrupt(AttributesFault::TooLong { bytes }).into());
@@ -79,7 +79,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         for (index, block) in (0..).zip(inode.attribute_pointers) {
             let len = bytes.saturating_sub(index * block_bytes).min(block_bytes);
             let run = Run {
-                start: block,
+                start: BlockNumber(block),
                 len: len.div_ceil(self.sb.fragment_bytes).into(),
             };
             if run.len == 0 {
@@ -97,11 +97,11 @@ impl<const BIG: bool> UfsFormat<BIG> {
     pub(crate) fn attribute_bytes(
         &self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
     ) -> Step<Vec<u8>> {
         let runs = self.attribute_runs(number, inode)?;
-        let fragments = || runs.iter().flat_map(|run| run.start..run.end());
+        let fragments = || runs.iter().flat_map(|run| run.blocks());
         if fragments().filter(|fragment| !v.want(*fragment)).count() > 0 {
             return Err(Stop::Miss);
         }
@@ -115,12 +115,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
 }
 
 /// The error for attributes that are wrong.
-pub(crate) fn corrupt(number: u32, fault: AttributesFault) -> Error {
-    Error::corrupt(Structure::Attributes(inode_number(number)), fault)
-}
-
-fn inode_number(number: u32) -> backstitch_layout::InodeNumber {
-    backstitch_layout::InodeNumber(number)
+pub(crate) fn corrupt(number: InodeNumber, fault: AttributesFault) -> Error {
+    Error::corrupt(Structure::Attributes(number), fault)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Reading and writing the contents of files.
 
 use backstitch_layout::{
-    Error, FileType, Piece, Seek, Step, Stop, Timestamp, flags, pieces_of_blocks,
+    BlockNumber, Error, FileType, InodeNumber, Piece, Seek, Step, Stop, Timestamp, flags,
+    pieces_of_blocks,
 };
 use backstitch_ordering::{PatchId, Volume};
 
@@ -35,7 +36,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn map_for_reading(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         offset: u64,
         len: usize,
         pieces: &mut Vec<Piece>,
@@ -71,7 +72,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn write_step(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         offset: u64,
         data: &[u8],
         now: Timestamp,
@@ -161,7 +162,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn extent_at(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         first: u64,
         count: u64,
     ) -> Step<(Option<u64>, u64)> {
@@ -171,7 +172,7 @@ impl<F: Format> UnixFs<F> {
         }
         Ok(match self.map_blocks(v, &inode, first, count)? {
             Mapped::Hole(len) => (None, len.min(count)),
-            Mapped::Blocks(run) => (Some(run.start), run.len.min(count)),
+            Mapped::Blocks(run) => (Some(run.start.0), run.len.min(count)),
         })
     }
 
@@ -179,7 +180,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn reserve_step(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         from: u64,
         to: u64,
@@ -231,7 +232,7 @@ impl<F: Format> UnixFs<F> {
     fn gather_stretch(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         first: u64,
         count: u64,
@@ -279,8 +280,8 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn write_contents(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
-        block: u64,
+        number: InodeNumber,
+        block: BlockNumber,
         offset: usize,
         contents: &[u8],
     ) -> PatchId {
@@ -295,7 +296,7 @@ impl<F: Format> UnixFs<F> {
     fn overwrite(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         run: Run,
         offset: u64,
@@ -329,7 +330,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn is_behind_end(
         &self,
         v: &Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         offset: u64,
     ) -> bool {
@@ -340,7 +341,7 @@ impl<F: Format> UnixFs<F> {
     fn note_written(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         end: u64,
         before_size: &[PatchId],
@@ -361,7 +362,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn find_data_or_hole(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         offset: u64,
         what: Seek,
     ) -> Step<u64> {

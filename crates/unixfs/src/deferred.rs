@@ -4,7 +4,7 @@
 //! storage (rule 2 of soft updates). Then clearing their bits depends on nothing, and their next
 //! user needs no dependency either. What never was on the disk is given back at once.
 
-use backstitch_layout::{Error, Step, Stop, Structure, Timestamp};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop, Structure, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::fault::Fault;
@@ -57,7 +57,12 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A reference to an attribute block less once `after` is on the disk.
-    pub fn defer_attribute_release(&mut self, v: &mut Volume<'_>, block: u64, after: PatchId) {
+    pub fn defer_attribute_release(
+        &mut self,
+        v: &mut Volume<'_>,
+        block: BlockNumber,
+        after: PatchId,
+    ) {
         self.defer(v, Item::AttributeBlock(block), &[after]);
     }
 
@@ -129,7 +134,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// One reference to an inode less. The last one of an inode without names starts freeing it.
-    pub(crate) fn drop_reference(&mut self, inode: u32) {
+    pub(crate) fn drop_reference(&mut self, inode: InodeNumber) {
         if !self.references.release(inode) {
             return;
         }
@@ -155,7 +160,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Frees inodes of one group that were marked ahead.
-    pub(crate) fn defer_spares(&mut self, inodes: Vec<u32>) {
+    pub(crate) fn defer_spares(&mut self, inodes: Vec<InodeNumber>) {
         self.deferred.pending_inodes += inodes.len() as u64;
         self.deferred.due.push_back(Item::Spares(inodes));
     }
@@ -242,7 +247,7 @@ impl<F: Format> UnixFs<F> {
     fn clear_dead(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         freed: PatchId,
     ) -> PatchId {
@@ -260,7 +265,7 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// Where its block is missing, or it cannot exist.
-    pub fn read_dead_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
+    pub fn read_dead_inode(&mut self, v: &mut Volume<'_>, number: InodeNumber) -> Step<F::Inode> {
         match self.cleared.get(&number) {
             Some(inode) => Ok(inode.clone()),
             None => self.read_any_inode(v, number),
@@ -299,7 +304,7 @@ impl<F: Format> UnixFs<F> {
 
     /// Lets go of directories that are kept for their index, where there are too many.
     fn bound_kept(&mut self) {
-        let names_of = |fs: &Self, directory: &u32| {
+        let names_of = |fs: &Self, directory: &InodeNumber| {
             let state = fs.inodes.get(directory).filter(|s| s.is_kept);
             let index = state.and_then(|s| s.index.as_ref());
             index.map_or(0, |index| index.names())
@@ -364,7 +369,7 @@ impl<F: Format> UnixFs<F> {
     /// Frees blocks that nothing on the disk leads to.
     pub fn free_runs(&mut self, v: &mut Volume<'_>, runs: &[Run]) {
         for run in runs {
-            for block in run.start..run.end() {
+            for block in run.blocks() {
                 v.discard(block);
             }
             self.clear_block_bits(v, *run);
@@ -385,7 +390,7 @@ impl<F: Format> UnixFs<F> {
         let inode = self.read_dead_inode(v, number)?;
         // Everything that may miss comes before the first bit is cleared.
         let attribute_block = inode.attribute_block();
-        if attribute_block != 0 {
+        if attribute_block != BlockNumber::NONE {
             F::gather_attribute_release(self, v, attribute_block)?;
         }
         if !self.inode_is_marked(v, number)? {
@@ -416,7 +421,7 @@ impl<F: Format> UnixFs<F> {
         } else if !self.fits(v, &[]) {
             return Ok(Progress::NoRoom);
         }
-        if attribute_block != 0 {
+        if attribute_block != BlockNumber::NONE {
             F::release_attribute_block(self, v, attribute_block, Some(number))?;
         }
         self.cleared.remove(&number);
@@ -472,7 +477,7 @@ impl<F: Format> UnixFs<F> {
     fn unmap_part_of_dead(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         plan: &Cut,
     ) {

@@ -5,7 +5,7 @@
 //! mechanism; elsewhere only where scopes are atomic, and all others refuse it.
 
 use crate::index::entry_unit;
-use backstitch_layout::{Error, Rename, Step, Timestamp, flags};
+use backstitch_layout::{Error, InodeNumber, Rename, Step, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -21,7 +21,7 @@ use backstitch_blocks::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_
 
 /// One of the two names, and what it stands for so far.
 struct Side<F: Format> {
-    directory: u32,
+    directory: InodeNumber,
     parent: F::Inode,
     found: Found,
     inode: F::Inode,
@@ -54,10 +54,10 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::Invalid.into());
         }
         let moves = rename.from != rename.to;
-        let first = self.gather_side(v, rename.from.0, old, moves)?;
-        let second = self.gather_side(v, rename.to.0, other, moves)?;
+        let first = self.gather_side(v, rename.from, old, moves)?;
+        let second = self.gather_side(v, rename.to, other, moves)?;
         if moves {
-            for (side, into) in [(&first, rename.to.0), (&second, rename.from.0)] {
+            for (side, into) in [(&first, rename.to), (&second, rename.from)] {
                 if side.inode.is_directory() {
                     self.check_not_inside(v, side.found.inode, into)?;
                 }
@@ -85,7 +85,7 @@ impl<F: Format> UnixFs<F> {
         }
         self.note_swapped(v, &first, &second, names[1], now);
         self.note_swapped(v, &second, &first, names[0], now);
-        for directory in [rename.from.0, rename.to.0] {
+        for directory in [rename.from, rename.to] {
             self.touch_modified(v, directory, now);
         }
         Ok(())
@@ -94,7 +94,7 @@ impl<F: Format> UnixFs<F> {
     fn gather_side(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         found: Found,
         moves: bool,
     ) -> Step<Side<F>> {

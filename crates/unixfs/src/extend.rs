@@ -3,7 +3,7 @@
 //! What is pointed to is on the disk before what leads to it; how that is stated for the blocks
 //! between inode and contents is the map's business (`map`).
 
-use backstitch_layout::{Error, Step, Timestamp};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use backstitch_store::BlockKind;
 use smallvec::{SmallVec, smallvec};
@@ -48,7 +48,7 @@ impl<F: Format> UnixFs<F> {
     pub fn gather_extension(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         logical: u64,
         want: u64,
@@ -114,7 +114,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Whether blocks were added to a file lately, as far as is known.
-    fn has_grown(&self, number: u32) -> bool {
+    fn has_grown(&self, number: InodeNumber) -> bool {
         self.inodes.get(&number).is_some_and(|s| s.has_grown) || self.format.has_window(number)
     }
 
@@ -122,17 +122,20 @@ impl<F: Format> UnixFs<F> {
     fn goal_for(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         logical: u64,
-    ) -> Step<u64> {
+    ) -> Step<BlockNumber> {
         if logical > 0
             && let Mapped::Blocks(run) = self.map_blocks(v, inode, logical - 1, 1)?
         {
             return Ok(run.start + 1);
         }
-        let state_goal = self.inodes.get(&number).map_or(0, |s| s.goal);
-        if state_goal != 0 {
+        let state_goal = self
+            .inodes
+            .get(&number)
+            .map_or(BlockNumber::NONE, |s| s.goal);
+        if state_goal != BlockNumber::NONE {
             return Ok(state_goal);
         }
         Ok(self.format.goal_near(number))
@@ -146,7 +149,7 @@ impl<F: Format> UnixFs<F> {
     pub fn extend(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         extension: &Growth,
         contents: NewContents<'_>,
@@ -242,7 +245,7 @@ impl<F: Format> UnixFs<F> {
     fn write_new_blocks(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         run: Run,
         contents: NewContents<'_>,
     ) -> PatchIds {

@@ -1,5 +1,6 @@
 //! What the shared rules find wrong in an image, with the numbers.
 
+use backstitch_layout::{BlockNumber, InodeNumber};
 use thiserror::Error;
 
 /// What is wrong with an inode, a directory or the map of a file.
@@ -44,35 +45,35 @@ pub enum Fault {
     #[error("block {block} belongs to something else too")]
     BlockTakenTwice {
         /// The block.
-        block: u64,
+        block: BlockNumber,
     },
     /// A pointer to what cannot be a file's block.
     #[error("block {block} is outside of the file system or belongs to its metadata")]
     NoBlockOfFiles {
         /// The block.
-        block: u64,
+        block: BlockNumber,
     },
     /// A run of which a part cannot be a file's.
     #[error("blocks {start}..{end} are outside of the file system or its metadata")]
     NoRunOfFiles {
         /// The first block.
-        start: u64,
+        start: BlockNumber,
         /// The first block behind it.
-        end: u64,
+        end: BlockNumber,
     },
     /// A block that is mapped and whose bit says that it is free.
     #[error("block {block} is in use but marked as free")]
     BlockInUseButFree {
         /// The block.
-        block: u64,
+        block: BlockNumber,
     },
     /// A run that is mapped and of which some bits say that it is free.
     #[error("blocks {start}..{end} are in use but some are marked as free")]
     RunInUseButFree {
         /// The first block.
-        start: u64,
+        start: BlockNumber,
         /// The first block behind it.
-        end: u64,
+        end: BlockNumber,
     },
     /// A run that is free by the bitmap, and in part the file system's own.
     #[error(
@@ -80,9 +81,9 @@ pub enum Fault {
     )]
     OwnBlocksFree {
         /// The first block.
-        start: u64,
+        start: BlockNumber,
         /// The first block behind it.
-        end: u64,
+        end: BlockNumber,
     },
     /// The target of a symbolic link is longer than the inode or the block that holds it.
     #[error("{bytes} bytes do not fit into its {into}")]
@@ -123,30 +124,30 @@ pub enum Fault {
     #[error("a name stands for inode {inode}, which does not exist")]
     NameOfMissing {
         /// The inode in the entry.
-        inode: u32,
+        inode: InodeNumber,
     },
     /// A name of a free inode.
     #[error("a name stands for inode {inode}, which is not in use")]
     NameOfFree {
         /// The inode in the entry.
-        inode: u32,
+        inode: InodeNumber,
     },
     /// A name of an inode that the format keeps to itself, or that is free.
     #[error("a name stands for inode {inode}, which no name may stand for")]
     NameOfUnnameable {
         /// The inode in the entry.
-        inode: u32,
+        inode: InodeNumber,
     },
     /// The type in the entry is not the inode's.
     #[error("a name says that inode {inode} is of another type")]
     NameOfOtherType {
         /// The inode in the entry.
-        inode: u32,
+        inode: InodeNumber,
     },
     /// A name that was there when the directory was walked.
     #[error("its name of inode {inode} is gone")]
     NameGone {
         /// The inode that the name stood for.
-        inode: u32,
+        inode: InodeNumber,
     },
 }

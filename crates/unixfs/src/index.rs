@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Step, Stop, Structure};
+use backstitch_layout::{BlockNumber, DirectoryEntry, Error, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::fault::Fault;
@@ -38,7 +38,11 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// [`Error::NotADirectory`] for another inode; where it is missing or damaged.
-    pub fn read_directory_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
+    pub fn read_directory_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+    ) -> Step<F::Inode> {
         let inode = self.read_inode(v, number)?;
         if !inode.is_directory() {
             return Err(Error::NotADirectory.into());
@@ -82,7 +86,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         logical: u64,
-    ) -> Step<Option<u64>> {
+    ) -> Step<Option<BlockNumber>> {
         match self.map_blocks(v, inode, logical, 1)? {
             Mapped::Blocks(run) => Ok(Some(run.start)),
             Mapped::Hole(_) => Ok(None),
@@ -97,7 +101,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         mut from: u64,
-    ) -> Step<Option<(u64, u64)>> {
+    ) -> Step<Option<(u64, BlockNumber)>> {
         let end = self.directory_blocks(inode);
         while from < end {
             if let Some(block) = self.directory_block(v, inode, from)? {
@@ -115,7 +119,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn find_name(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         name: &[u8],
     ) -> Step<Option<Found>> {
         let inode = self.read_directory_inode(v, number)?;
@@ -128,7 +132,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn find_in(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         name: &[u8],
     ) -> Step<Option<Found>> {
@@ -159,7 +163,7 @@ impl<F: Format> UnixFs<F> {
             let bytes = self.entries_part(inode, logical, v.read(block)?);
             let found = entry_at::<F::Entries>(bytes, offset, u32::MAX)
                 .ok()
-                .filter(|e| e.inode != 0 && e.name == name);
+                .filter(|e| e.inode != InodeNumber::NONE && e.name == name);
             if let Some(entry) = found {
                 let (inode, offset) = (entry.inode, entry.offset);
                 return Ok(Some(Found {
@@ -176,7 +180,7 @@ impl<F: Format> UnixFs<F> {
     fn scan(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         name: &[u8],
     ) -> Step<Option<Found>> {
@@ -204,8 +208,8 @@ impl<F: Format> UnixFs<F> {
     pub fn find_in_block(
         &self,
         bytes: &[u8],
-        number: u32,
-        (logical, block): (u64, u64),
+        number: InodeNumber,
+        (logical, block): (u64, BlockNumber),
         name: &[u8],
     ) -> Step<Option<Found>> {
         let found = entries::<F::Entries>(bytes, self.format.inodes_count())
@@ -235,7 +239,7 @@ impl<F: Format> UnixFs<F> {
             match self.map_blocks(v, inode, at, end - at)? {
                 Mapped::Hole(len) => at += len,
                 Mapped::Blocks(run) => {
-                    for block in run.start..run.end() {
+                    for block in run.blocks() {
                         if !v.want(block) {
                             missing = true;
                             self.want_directories_near(v, block);
@@ -250,13 +254,13 @@ impl<F: Format> UnixFs<F> {
 
     /// A directory's block is missing: those of others lie beside it, where nothing but metadata
     /// does.
-    fn want_directories_near(&self, v: &mut Volume<'_>, block: u64) {
+    fn want_directories_near(&self, v: &mut Volume<'_>, block: BlockNumber) {
         if let Some(end) = self.format.directories_end(block) {
-            want_ahead(v, block / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS, end);
+            want_ahead(v, block - block.0 % READ_AHEAD_BLOCKS, end);
         }
     }
 
-    fn checked_inode(&self, directory: u32, inode: u32) -> Step<u32> {
+    fn checked_inode(&self, directory: InodeNumber, inode: InodeNumber) -> Step<InodeNumber> {
         if self.format.is_valid_inode(inode) {
             return Ok(inode);
         }
@@ -267,7 +271,12 @@ impl<F: Format> UnixFs<F> {
         .into())
     }
 
-    fn build_index(&mut self, v: &mut Volume<'_>, number: u32, inode: &F::Inode) -> Step<()> {
+    fn build_index(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+    ) -> Step<()> {
         if self.inodes.get(&number).is_some_and(|s| s.index.is_some()) {
             return Ok(());
         }
@@ -287,7 +296,7 @@ impl<F: Format> UnixFs<F> {
             let bytes = self.entries_part(inode, logical, v.read(block)?);
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
-                if entry.inode != 0 {
+                if entry.inode != InodeNumber::NONE {
                     index.add(entry.name, logical, entry.offset);
                 }
             }
@@ -302,7 +311,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn find_room(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         name: &[u8],
     ) -> Step<Option<Room>> {
@@ -348,7 +357,7 @@ impl<F: Format> UnixFs<F> {
     fn room_in(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         logical: u64,
         name: &[u8],
@@ -372,7 +381,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn drop_index(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         parent: &F::Inode,
     ) -> Option<PatchId> {
         if parent.flags() & F::INDEX_FLAG == 0 || self.keeps_index(v, directory, parent) {
@@ -385,7 +394,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Whether the index on the disk of a directory may be used for finding names.
-    pub(crate) fn uses_index(&self, directory: u32, inode: &F::Inode) -> bool {
+    pub(crate) fn uses_index(&self, directory: InodeNumber, inode: &F::Inode) -> bool {
         self.format.has_index(directory, inode)
             && self
                 .inodes
@@ -403,7 +412,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Whether new names go into the directory's index on the disk.
-    pub fn keeps_index(&self, v: &Volume<'_>, directory: u32, inode: &F::Inode) -> bool {
+    pub fn keeps_index(&self, v: &Volume<'_>, directory: InodeNumber, inode: &F::Inode) -> bool {
         self.can_keep_indexes(v) && self.uses_index(directory, inode)
     }
 
@@ -414,7 +423,7 @@ impl<F: Format> UnixFs<F> {
             false => None,
         };
         DirectoryEntry {
-            inode: InodeNumber(entry.inode),
+            inode: entry.inode,
             file_type,
             name: entry.name,
             next_cookie,
@@ -422,7 +431,13 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Keeps the index in step: a name was added.
-    pub(crate) fn index_added(&mut self, directory: u32, name: &[u8], logical: u64, offset: usize) {
+    pub(crate) fn index_added(
+        &mut self,
+        directory: InodeNumber,
+        name: &[u8],
+        logical: u64,
+        offset: usize,
+    ) {
         self.format.note_name_added();
         if let Some(index) = self
             .inodes
@@ -441,7 +456,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Keeps the index in step: there is more room in a block.
-    pub(crate) fn index_filled(&mut self, directory: u32, logical: u64) {
+    pub(crate) fn index_filled(&mut self, directory: InodeNumber, logical: u64) {
         let state = self.inodes.get_mut(&directory);
         if let Some(index) = state.and_then(|state| state.index.as_mut()) {
             index.set_room(logical, self.format.block_size() as usize);
@@ -449,7 +464,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Keeps the index in step: a name was removed.
-    pub(crate) fn index_removed(&mut self, directory: u32, name: &[u8], found: &Found) {
+    pub(crate) fn index_removed(&mut self, directory: InodeNumber, name: &[u8], found: &Found) {
         if let Some(index) = self
             .inodes
             .get_mut(&directory)
@@ -467,9 +482,9 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn find_by_inode(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
-        wanted: u32,
+        wanted: InodeNumber,
     ) -> Step<Vec<(Found, Vec<u8>)>> {
         self.want_directory(v, inode)?;
         let mut names = Vec::new();
@@ -497,7 +512,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn is_empty_directory(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
     ) -> Step<bool> {
         self.want_directory(v, inode)?;
@@ -507,7 +522,7 @@ impl<F: Format> UnixFs<F> {
             let bytes = self.entries_part(inode, logical, v.read(block)?);
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
-                if entry.inode != 0 && entry.name != b"." && entry.name != b".." {
+                if entry.inode != InodeNumber::NONE && entry.name != b"." && entry.name != b".." {
                     return Ok(false);
                 }
             }
@@ -518,7 +533,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn list_names(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
     ) -> Step<()> {
@@ -553,7 +568,7 @@ impl<F: Format> UnixFs<F> {
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 let position = logical * bs + entry.offset as u64;
-                if position < cookie || entry.inode == 0 {
+                if position < cookie || entry.inode == InodeNumber::NONE {
                     continue;
                 }
                 if !emit(&self.shown(&entry, position + entry.rec_len as u64)) {
@@ -566,7 +581,7 @@ impl<F: Format> UnixFs<F> {
 }
 
 /// The error for a directory's block that is wrong.
-pub fn corrupt_directory(number: u32, logical: u64, error: DirectoryError) -> Error {
-    let directory = InodeNumber(number);
+pub fn corrupt_directory(number: InodeNumber, logical: u64, error: DirectoryError) -> Error {
+    let directory = number;
     Error::corrupt(Structure::DirectoryBlock { directory, logical }, error)
 }

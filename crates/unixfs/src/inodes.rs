@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use backstitch_layout::{
-    AccessTimes, Attributes, Error, FileType, InodeNumber, SetAttributes, Step, Structure,
-    Timestamp, flags,
+    AccessTimes, Attributes, BlockNumber, Error, FileType, InodeNumber, SetAttributes, Step,
+    Structure, Timestamp, flags,
 };
 use backstitch_ordering::{NewObject, PatchId, Volume};
 use smallvec::SmallVec;
@@ -36,7 +36,7 @@ fn all_of(v: &mut Volume<'_>, patches: &[PatchId]) -> PatchId {
 struct Edited<E> {
     editor: E,
     /// The block of the table, and where in it the first byte that changes is.
-    block: u64,
+    block: BlockNumber,
     at: usize,
     /// The bytes of the inode from the first to the last that changes.
     range: Range<usize>,
@@ -50,7 +50,7 @@ impl<E: InodeEditor> Edited<E> {
 }
 
 impl<F: Format> UnixFs<F> {
-    pub(crate) fn state(&mut self, inode: u32) -> &mut InodeState {
+    pub(crate) fn state(&mut self, inode: InodeNumber) -> &mut InodeState {
         let deferred = &mut self.deferred;
         self.inodes.entry(inode).or_insert_with(|| {
             // Looked at until all of it is on the disk.
@@ -60,7 +60,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Forgets what is known of an inode.
-    pub(crate) fn forget_state(&mut self, inode: u32) {
+    pub(crate) fn forget_state(&mut self, inode: InodeNumber) {
         let index = self.inodes.remove(&inode).and_then(|state| state.index);
         self.index_bytes -= index.map_or(0, |index| index.bytes());
     }
@@ -69,7 +69,7 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// Where its block is missing, or it cannot exist.
-    pub fn read_any_inode(&mut self, v: &mut Volume<'_>, inode: u32) -> Step<F::Inode> {
+    pub fn read_any_inode(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<F::Inode> {
         self.format.read_inode(v, inode)
     }
 
@@ -77,7 +77,7 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// [`Error::NotFound`] for one that is not in use.
-    pub fn read_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
+    pub fn read_inode(&mut self, v: &mut Volume<'_>, number: InodeNumber) -> Step<F::Inode> {
         let inode = self.read_any_inode(v, number)?;
         if inode.links() == 0 && !self.is_referenced(number) {
             return Err(Error::NotFound.into());
@@ -98,7 +98,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn edit_inode(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         after: &[PatchId],
         edit: impl FnOnce(&mut F::Editor),
     ) -> PatchId {
@@ -110,7 +110,7 @@ impl<F: Format> UnixFs<F> {
     fn edit_inode_apart(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         is_apart: bool,
         after: &[PatchId],
         edit: impl FnOnce(&mut F::Editor),
@@ -126,7 +126,7 @@ impl<F: Format> UnixFs<F> {
 
     /// A file that is not on the disk yet, for the patchgroups that something is done to it under.
     /// Not a directory: what shows with that is more than itself.
-    pub(crate) fn new_object(&self, v: &Volume<'_>, inode: u32) -> Option<NewObject> {
+    pub(crate) fn new_object(&self, v: &Volume<'_>, inode: InodeNumber) -> Option<NewObject> {
         if !v.is_grouped() || v.scopes_are_atomic() {
             return None;
         }
@@ -145,7 +145,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn is_unborn_with(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         after: &[PatchId],
         edit: impl FnOnce(&mut F::Editor),
     ) -> bool {
@@ -163,7 +163,7 @@ impl<F: Format> UnixFs<F> {
     fn edited(
         &self,
         v: &Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         edit: impl FnOnce(&mut F::Editor),
     ) -> Option<Edited<F::Editor>> {
         let (block, at) = self.format.inode_place(inode).ok()?;
@@ -187,10 +187,10 @@ impl<F: Format> UnixFs<F> {
     /// Changes an inode by `write`; `None` where nothing of it differs.
     fn edit_inode_by(
         &mut self,
-        inode: u32,
+        inode: InodeNumber,
         edit: impl FnOnce(&mut F::Editor),
         v: &mut Volume<'_>,
-        write: impl FnOnce(&mut Volume<'_>, u64, usize, &[u8]) -> PatchId,
+        write: impl FnOnce(&mut Volume<'_>, BlockNumber, usize, &[u8]) -> PatchId,
     ) -> Option<PatchId> {
         let edited = self.edited(v, inode, edit)?;
         if edited.changes_map {
@@ -205,7 +205,7 @@ impl<F: Format> UnixFs<F> {
     pub fn change_inode(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         after: &[PatchId],
         edit: impl FnOnce(&mut F::Editor),
     ) -> PatchId {
@@ -217,7 +217,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn change_inode_apart(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         is_apart: bool,
         after: &[PatchId],
         edit: impl FnOnce(&mut F::Editor),
@@ -228,7 +228,12 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Changes nothing but times, as somebody asked for.
-    fn set_times(&mut self, v: &mut Volume<'_>, inode: u32, edit: impl FnOnce(&mut F::Editor)) {
+    fn set_times(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        edit: impl FnOnce(&mut F::Editor),
+    ) {
         let id = self.edit_inode(v, inode, &[], edit);
         self.note_time_change(v, inode, id);
     }
@@ -237,7 +242,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn touch_inode(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         edit: impl FnOnce(&mut F::Editor),
     ) {
         let id = self.edit_inode_by(inode, edit, v, |v, block, at, bytes| {
@@ -248,14 +253,19 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    fn note_time_change(&mut self, v: &Volume<'_>, inode: u32, id: PatchId) {
+    fn note_time_change(&mut self, v: &Volume<'_>, inode: InodeNumber, id: PatchId) {
         if v.is_live(id) {
             self.state(inode).time_changes.push(v, id);
         }
     }
 
     /// The inode's contents changed: its times say so.
-    pub(crate) fn touch_modified(&mut self, v: &mut Volume<'_>, inode: u32, now: Timestamp) {
+    pub(crate) fn touch_modified(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) {
         self.touch_inode(v, inode, |e| {
             e.set_modified(now);
             e.set_changed(now);
@@ -263,7 +273,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// `fsync` of an inode waits for a change.
-    pub fn note_change(&mut self, v: &Volume<'_>, inode: u32, id: PatchId) {
+    pub fn note_change(&mut self, v: &Volume<'_>, inode: InodeNumber, id: PatchId) {
         if v.is_live(id) {
             self.state(inode).changes.push(v, id);
         }
@@ -273,7 +283,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn initialise_inode(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         after: &[PatchId],
         now: Timestamp,
         fill: impl FnOnce(&F, &mut F::Editor),
@@ -297,12 +307,16 @@ impl<F: Format> UnixFs<F> {
         })
     }
 
-    pub(crate) fn show_attributes(&mut self, v: &mut Volume<'_>, number: u32) -> Step<Attributes> {
+    pub(crate) fn show_attributes(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+    ) -> Step<Attributes> {
         let inode = self.read_inode(v, number)?;
         let file_type = inode.file_type().ok_or(Error::NotFound)?;
         let is_device = matches!(file_type, FileType::BlockDevice | FileType::CharacterDevice);
         Ok(Attributes {
-            inode: InodeNumber(number),
+            inode: number,
             generation: inode.generation(),
             file_type,
             permissions: inode.mode() & 0o7777,
@@ -324,7 +338,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn change_attributes(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         set: &SetAttributes,
         now: Timestamp,
     ) -> Step<()> {
@@ -377,7 +391,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn note_read(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         rule: AccessTimes,
         now: Timestamp,
     ) -> Step<()> {
@@ -395,7 +409,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Whether somebody above refers to an inode.
-    pub(crate) fn is_referenced(&self, inode: u32) -> bool {
+    pub(crate) fn is_referenced(&self, inode: InodeNumber) -> bool {
         self.references.any_to(inode)
     }
 
@@ -403,7 +417,7 @@ impl<F: Format> UnixFs<F> {
     /// refers to it or not: the kernel remembers as many as it likes. Only a directory that
     /// somebody refers to is kept for its index, within a bound. False where something is still
     /// under way.
-    pub(crate) fn forget_if_idle(&mut self, v: &Volume<'_>, number: u32) -> bool {
+    pub(crate) fn forget_if_idle(&mut self, v: &Volume<'_>, number: InodeNumber) -> bool {
         self.prune_names(v, number);
         let is_referenced = self.is_referenced(number);
         let Some(state) = self.inodes.get_mut(&number) else {
@@ -427,8 +441,8 @@ impl<F: Format> UnixFs<F> {
 }
 
 /// Windows from `first` on will be wanted, as far as they begin before `end`.
-pub fn want_ahead(v: &mut Volume<'_>, first: u64, end: u64) {
-    let starts = (first..end).step_by(READ_AHEAD_BLOCKS as usize);
+pub fn want_ahead(v: &mut Volume<'_>, first: BlockNumber, end: BlockNumber) {
+    let starts = first.up_to(end).step_by(READ_AHEAD_BLOCKS as usize);
     for start in starts.take(READ_AHEAD_WINDOWS) {
         v.want_soon(start, READ_AHEAD_BLOCKS.min(end - start));
     }

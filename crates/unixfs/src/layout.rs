@@ -29,7 +29,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
     }
 
     fn root(&self) -> InodeNumber {
-        InodeNumber(F::ROOT_INODE)
+        F::ROOT_INODE
     }
 
     fn read_only_reason(&self) -> Option<String> {
@@ -66,15 +66,15 @@ impl<F: Format> FileSystem for UnixFs<F> {
     }
 
     fn attributes(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
-        self.show_attributes(v, inode.0)
+        self.show_attributes(v, inode)
     }
 
     fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
-        let is_root = inode.0 == F::ROOT_INODE;
-        if !self.format.is_valid_inode(inode.0) || inode.0 < self.format.first_inode() && !is_root {
+        let is_root = inode == F::ROOT_INODE;
+        if !self.format.is_valid_inode(inode) || inode < self.format.first_inode() && !is_root {
             return Err(Error::NotFound.into());
         }
-        let attributes = self.show_attributes(v, inode.0)?;
+        let attributes = self.show_attributes(v, inode)?;
         match attributes.links {
             0 => Err(Error::NotFound.into()),
             _ => Ok(attributes),
@@ -89,9 +89,9 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<Attributes> {
         self.check_writable()?;
-        self.change_attributes(v, inode.0, set, now)?;
-        self.note_reached(v, inode.0);
-        self.show_attributes(v, inode.0)
+        self.change_attributes(v, inode, set, now)?;
+        self.note_reached(v, inode);
+        self.show_attributes(v, inode)
     }
 
     fn touch_accessed(
@@ -102,7 +102,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         self.check_writable()?;
-        self.note_read(v, inode.0, rule, now)
+        self.note_read(v, inode, rule, now)
     }
 
     fn lookup(
@@ -114,9 +114,9 @@ impl<F: Format> FileSystem for UnixFs<F> {
         if name.len() > NAME_MAX_BYTES {
             return Err(Error::NameTooLong.into());
         }
-        let found = self.find_name(v, directory.0, name)?;
+        let found = self.find_name(v, directory, name)?;
         let found = found.ok_or(Error::NotFound)?;
-        Ok(InodeNumber(found.inode))
+        Ok(found.inode)
     }
 
     fn read_directory(
@@ -126,7 +126,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
     ) -> Step<()> {
-        self.list_names(v, directory.0, cookie, emit)
+        self.list_names(v, directory, cookie, emit)
     }
 
     fn create(
@@ -138,7 +138,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<InodeNumber> {
         self.check_writable()?;
-        self.make(v, directory.0, name, new, now).map(InodeNumber)
+        self.make(v, directory, name, new, now)
     }
 
     fn link(
@@ -150,7 +150,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         self.check_writable()?;
-        self.add_link(v, inode.0, directory.0, name, now)
+        self.add_link(v, inode, directory, name, now)
     }
 
     fn unlink(
@@ -161,8 +161,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<InodeNumber> {
         self.check_writable()?;
-        self.remove_name(v, directory.0, name, false, now)
-            .map(InodeNumber)
+        self.remove_name(v, directory, name, false, now)
     }
 
     fn remove_directory(
@@ -173,8 +172,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<InodeNumber> {
         self.check_writable()?;
-        self.remove_name(v, directory.0, name, true, now)
-            .map(InodeNumber)
+        self.remove_name(v, directory, name, true, now)
     }
 
     fn rename(
@@ -184,11 +182,11 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<Option<InodeNumber>> {
         self.check_writable()?;
-        Ok(self.move_name(v, rename, now)?.map(InodeNumber))
+        self.move_name(v, rename, now)
     }
 
     fn read_link(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
-        self.symlink_target(v, inode.0)
+        self.symlink_target(v, inode)
     }
 
     fn map(
@@ -199,7 +197,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         len_bytes: usize,
         pieces: &mut Vec<Piece>,
     ) -> Step<()> {
-        self.map_for_reading(v, inode.0, offset_bytes, len_bytes, pieces)
+        self.map_for_reading(v, inode, offset_bytes, len_bytes, pieces)
     }
 
     fn extent(
@@ -209,7 +207,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         first: u64,
         count: u64,
     ) -> Step<(Option<u64>, u64)> {
-        self.extent_at(v, inode.0, first, count)
+        self.extent_at(v, inode, first, count)
     }
 
     fn free_epoch(&self) -> u64 {
@@ -225,8 +223,8 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<usize> {
         self.check_writable()?;
-        let written = self.write_step(v, inode.0, offset_bytes, data, now)?;
-        self.note_reached(v, inode.0);
+        let written = self.write_step(v, inode, offset_bytes, data, now)?;
+        self.note_reached(v, inode);
         Ok(written)
     }
 
@@ -249,8 +247,8 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         self.check_writable()?;
-        let done = self.allocate_step(v, inode.0, how, offset_bytes, len_bytes, now);
-        self.note_reached(v, inode.0);
+        let done = self.allocate_step(v, inode, how, offset_bytes, len_bytes, now);
+        self.note_reached(v, inode);
         done
     }
 
@@ -261,15 +259,15 @@ impl<F: Format> FileSystem for UnixFs<F> {
         offset_bytes: u64,
         what: Seek,
     ) -> Step<u64> {
-        self.find_data_or_hole(v, inode.0, offset_bytes, what)
+        self.find_data_or_hole(v, inode, offset_bytes, what)
     }
 
     fn xattr(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Step<Vec<u8>> {
-        F::read_xattr(self, v, inode.0, name)
+        F::read_xattr(self, v, inode, name)
     }
 
     fn list_xattrs(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
-        F::list_xattrs(self, v, inode.0)
+        F::list_xattrs(self, v, inode)
     }
 
     fn set_xattr(
@@ -282,8 +280,8 @@ impl<F: Format> FileSystem for UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         self.check_writable()?;
-        F::change_xattr(self, v, inode.0, name, (value, mode), now)?;
-        self.note_reached(v, inode.0);
+        F::change_xattr(self, v, inode, name, (value, mode), now)?;
+        self.note_reached(v, inode);
         Ok(())
     }
 
@@ -294,7 +292,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         data_only: bool,
         targets: &mut Vec<PatchId>,
     ) {
-        self.collect_sync_targets(v, inode.0, data_only, targets);
+        self.collect_sync_targets(v, inode, data_only, targets);
     }
 
     fn flush_targets(
@@ -304,8 +302,8 @@ impl<F: Format> FileSystem for UnixFs<F> {
         data_only: bool,
         targets: &mut Vec<PatchId>,
     ) {
-        self.collect_sync_targets(v, inode.0, data_only, targets);
-        self.note_flushed(v, inode.0, targets);
+        self.collect_sync_targets(v, inode, data_only, targets);
+        self.note_flushed(v, inode, targets);
     }
 
     fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
@@ -316,11 +314,11 @@ impl<F: Format> FileSystem for UnixFs<F> {
     }
 
     fn hold(&mut self, inode: InodeNumber) {
-        self.references.add(inode.0);
+        self.references.add(inode);
     }
 
     fn release(&mut self, inode: InodeNumber) {
-        self.drop_reference(inode.0);
+        self.drop_reference(inode);
     }
 
     fn release_all(&mut self) {

@@ -9,7 +9,7 @@
 //! The place that it leaves is where it goes the next time, once the inode that leaves it is on the
 //! disk. Until then, and after a crash, it is marked as used and is not.
 
-use backstitch_layout::{Error, Step, Stop, Timestamp};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode, Picks};
@@ -33,7 +33,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn gather_moves(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         run: Run,
         logical: u64,
@@ -61,12 +61,12 @@ impl<F: Format> UnixFs<F> {
         let mut moves = Moves::new();
         for from in &indirects[..path.depth] {
             let mut pending = Vec::new();
-            if *from != 0 {
+            if *from != BlockNumber::NONE {
                 v.pending(*from, &mut pending);
             }
             // What has yet to be written where it is would be written in both places, and by each
             // append that nobody flushes.
-            if *from == 0 || !pending.is_empty() {
+            if *from == BlockNumber::NONE || !pending.is_empty() {
                 return Ok(stay);
             }
             // No append fails for a bitmap that it has no need of.
@@ -122,7 +122,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn note_moves(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         moves: &[Moved],
         shown: PatchId,
     ) {
@@ -157,7 +157,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Has those of a file freed, which has no name any more.
-    pub(crate) fn give_places_of(&mut self, v: &mut Volume<'_>, inode: u32) {
+    pub(crate) fn give_places_of(&mut self, v: &mut Volume<'_>, inode: InodeNumber) {
         while let Some(at) = (self.left_places.list.iter()).position(|place| place.inode == inode) {
             let place = self.left_places.list.swap_remove(at);
             self.give_place_back(v, place);

@@ -2,7 +2,7 @@
 
 use crate::index::entry_unit;
 use backstitch_layout::{
-    Error, FileType, InodeNumber, NewInode, Step, Structure, Timestamp, flags,
+    BlockNumber, Error, FileType, InodeNumber, NewInode, Step, Structure, Timestamp, flags,
 };
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
@@ -48,7 +48,7 @@ impl Place {
 
 /// A new inode that was decided on.
 struct Plan<'a, F: Format> {
-    number: u32,
+    number: InodeNumber,
     /// Where it is marked as used already.
     spare: Option<Spare>,
     new: &'a NewInode<'a>,
@@ -80,7 +80,11 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A directory that names can be added to.
-    pub(crate) fn read_parent(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
+    pub(crate) fn read_parent(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+    ) -> Step<F::Inode> {
         let parent = self.read_directory_inode(v, number)?;
         if parent.links() == 0 {
             return Err(Error::NotFound.into());
@@ -96,7 +100,7 @@ impl<F: Format> UnixFs<F> {
     fn fill_last_block(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: F::Inode,
     ) -> Step<F::Inode> {
         let bs = self.block_size();
@@ -121,7 +125,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn gather_place(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         parent: &F::Inode,
         name: &[u8],
         now: Timestamp,
@@ -163,11 +167,11 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn make(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         name: &[u8],
         new: &NewInode<'_>,
         now: Timestamp,
-    ) -> Step<u32> {
+    ) -> Step<InodeNumber> {
         check_name(name)?;
         let parent = self.read_parent(v, directory)?;
         if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
@@ -212,7 +216,7 @@ impl<F: Format> UnixFs<F> {
     fn gather_inode<'a>(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         parent: &F::Inode,
         name: &[u8],
         new: &'a NewInode<'a>,
@@ -279,7 +283,7 @@ impl<F: Format> UnixFs<F> {
     fn apply_inode(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         parent: &F::Inode,
         plan: Plan<'_, F>,
         now: Timestamp,
@@ -333,7 +337,7 @@ impl<F: Format> UnixFs<F> {
                 true => kinds::TARGET,
                 false => BlockClass::Data.into(),
             };
-            for (block, part) in (run.start..).zip(contents.chunks(bs)) {
+            for (block, part) in run.blocks().zip(contents.chunks(bs)) {
                 let filled = v.initialise(block, kind, part, &[]);
                 before.push(wait_for(Rule::InodeAfterSymlinkTarget, filled));
             }
@@ -343,7 +347,8 @@ impl<F: Format> UnixFs<F> {
         if is_directory {
             self.track_new_directory(number, directory);
         }
-        let blocks = block.map_or(0, |run| run.len) + u64::from(attribute_block != 0);
+        let of_attributes = u64::from(attribute_block != BlockNumber::NONE);
+        let blocks = block.map_or(0, |run| run.len) + of_attributes;
         let sectors = blocks * self.sectors_per_block();
         let generation = self.next_generation;
         self.next_generation = self
@@ -375,11 +380,11 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn insert_name(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         parent: &F::Inode,
         place: Place,
         name: &[u8],
-        (inode, file_type): (u32, Option<FileType>),
+        (inode, file_type): (InodeNumber, Option<FileType>),
         after: &[PatchId],
         now: Timestamp,
     ) -> PendingName {
@@ -452,7 +457,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         room: &Room,
-        inode: u32,
+        inode: InodeNumber,
         kind: u8,
         name: &[u8],
         after: &[PatchId],
@@ -486,7 +491,7 @@ impl<F: Format> UnixFs<F> {
 
     /// What changes of an entry that now ends earlier: its length, and where it is unused the name
     /// that is left in it.
-    fn shorter_entry(&self, v: &Volume<'_>, block: u64, at: usize, end: usize) -> Vec<u8> {
+    fn shorter_entry(&self, v: &Volume<'_>, block: BlockNumber, at: usize, end: usize) -> Vec<u8> {
         let is_used = v
             .peek(block)
             .is_some_and(|b| b[at + OFFSET_INODE..][..4] != [0; 4]);
@@ -501,8 +506,8 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn add_link(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
-        directory: u32,
+        number: InodeNumber,
+        directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
     ) -> Step<()> {
@@ -541,7 +546,11 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
-    pub(crate) fn symlink_target(&mut self, v: &mut Volume<'_>, number: u32) -> Step<Vec<u8>> {
+    pub(crate) fn symlink_target(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+    ) -> Step<Vec<u8>> {
         let inode = self.read_inode(v, number)?;
         if inode.file_type() != Some(FileType::Symlink) {
             return Err(Error::Invalid.into());
@@ -549,7 +558,7 @@ impl<F: Format> UnixFs<F> {
         let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
         let does_not_fit = |into| {
             let fault = Fault::TargetTooLong { bytes: len, into };
-            Error::corrupt(Structure::Symlink(InodeNumber(number)), fault)
+            Error::corrupt(Structure::Symlink(number), fault)
         };
         if inode.is_fast_symlink(self.format.block_size()) {
             let target = inode.inline_bytes().get(..len).map(<[u8]>::to_vec);
@@ -560,7 +569,7 @@ impl<F: Format> UnixFs<F> {
             // All of it lies in one block of the format.
             Mapped::Blocks(run) if blocks <= run.len.min(self.format.units_per_pointer()) => {
                 let mut target = Vec::with_capacity(len);
-                for block in run.start..run.start + blocks {
+                for block in run.start.run(blocks) {
                     target.extend_from_slice(v.read(block)?);
                 }
                 target.truncate(len);

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use backstitch_layout::{Step, Timestamp};
+use backstitch_layout::{InodeNumber, Step, Timestamp};
 use backstitch_ordering::Volume;
 
 use crate::format::Format;
@@ -24,14 +24,14 @@ impl<F: Format> UnixFs<F> {
             let is_orphan = is_dead || state.is_truncating;
             is_orphan.then_some(*number)
         });
-        let orphans: BTreeSet<u32> = held.chain(self.deferred.inodes_under_way()).collect();
+        let orphans: BTreeSet<InodeNumber> = held.chain(self.deferred.inodes_under_way()).collect();
         if self.orphans.len() == orphans.len() && self.orphans.iter().all(|o| orphans.contains(o)) {
             return Ok(());
         }
-        let (kept, gone): (Vec<u32>, Vec<u32>) =
+        let (kept, gone): (Vec<InodeNumber>, Vec<InodeNumber>) =
             self.orphans.iter().partition(|o| orphans.contains(o));
-        let known: BTreeSet<u32> = kept.iter().copied().collect();
-        let list: Vec<u32> = orphans.difference(&known).chain(&kept).copied().collect();
+        let known: BTreeSet<InodeNumber> = kept.iter().copied().collect();
+        let list: Vec<InodeNumber> = orphans.difference(&known).chain(&kept).copied().collect();
         self.format.write_orphans(v, &list, &gone, now)?;
         for inode in &list {
             // From this transaction on it is on the disk, though none before may have shown it: it

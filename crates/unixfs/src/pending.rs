@@ -1,5 +1,6 @@
 //! What of an inode is under way to the disk, and what must be there before its name can be found.
 
+use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -14,7 +15,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn collect_sync_targets(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         data_only: bool,
         targets: &mut Vec<PatchId>,
     ) {
@@ -37,7 +38,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// What makes a directory's own name reachable, where that is not on the disk yet.
-    pub(crate) fn reach_of_directory(&self, directory: u32) -> Option<PatchId> {
+    pub(crate) fn reach_of_directory(&self, directory: InodeNumber) -> Option<PatchId> {
         self.inodes.get(&directory).and_then(|d| d.reach)
     }
 
@@ -60,7 +61,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Remembers a name until it is reachable on the disk.
-    pub(crate) fn note_name(&mut self, v: &mut Volume<'_>, inode: u32, name: PendingName) {
+    pub(crate) fn note_name(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: PendingName) {
         self.prune_names(v, inode);
         self.state(inode).names.push(name);
         self.note_reached(v, inode);
@@ -68,7 +69,7 @@ impl<F: Format> UnixFs<F> {
 
     /// What was done under a patchgroup is there once it can be found: its tail comes after the
     /// names of the inode that was changed.
-    pub(crate) fn note_reached(&self, v: &mut Volume<'_>, inode: u32) {
+    pub(crate) fn note_reached(&self, v: &mut Volume<'_>, inode: InodeNumber) {
         let Some(state) = self.inodes.get(&inode).filter(|_| v.is_grouped()) else {
             return;
         };
@@ -80,7 +81,7 @@ impl<F: Format> UnixFs<F> {
         v.reached_by(&by);
     }
 
-    pub(crate) fn prune_names(&mut self, v: &Volume<'_>, inode: u32) {
+    pub(crate) fn prune_names(&mut self, v: &Volume<'_>, inode: InodeNumber) {
         let Some(state) = self.inodes.get(&inode) else {
             return;
         };
@@ -99,8 +100,8 @@ impl<F: Format> UnixFs<F> {
     /// What makes a name reachable, where it is not on the disk yet.
     pub(crate) fn reach_of_pending_name(
         &self,
-        inode: u32,
-        block: u64,
+        inode: InodeNumber,
+        block: BlockNumber,
         offset: usize,
         into: &mut Vec<PatchId>,
     ) {
@@ -116,8 +117,8 @@ impl<F: Format> UnixFs<F> {
     /// Takes a name out of the list of those that are not on the disk yet.
     pub(crate) fn take_name(
         &mut self,
-        inode: u32,
-        block: u64,
+        inode: InodeNumber,
+        block: BlockNumber,
         offset: usize,
     ) -> Option<PendingName> {
         let state = self.inodes.get_mut(&inode)?;

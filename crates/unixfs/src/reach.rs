@@ -1,6 +1,7 @@
 //! Which names can be reached on the disk, and what must be there before one may go: no inode with
 //! a name may ever be without one that can be reached.
 
+use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode};
@@ -15,7 +16,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn note_removal(
         &mut self,
         v: &Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         name: &[u8],
         cleared: PatchId,
     ) {
@@ -28,13 +29,18 @@ impl<F: Format> UnixFs<F> {
 
     /// A name whose inode lives on elsewhere is gone from a directory once `cleared` is on the
     /// disk.
-    pub(crate) fn note_departure(&mut self, v: &Volume<'_>, directory: u32, cleared: PatchId) {
+    pub(crate) fn note_departure(
+        &mut self,
+        v: &Volume<'_>,
+        directory: InodeNumber,
+        cleared: PatchId,
+    ) {
         let names = self.state(directory).names_in_mut();
         names.departures.push(v, cleared);
     }
 
     /// What must be on the disk before an empty directory may lose its name.
-    pub(crate) fn departures_of(&self, v: &Volume<'_>, directory: u32) -> Vec<PatchId> {
+    pub(crate) fn departures_of(&self, v: &Volume<'_>, directory: InodeNumber) -> Vec<PatchId> {
         let names = self.inodes.get(&directory).and_then(|s| s.names_in());
         let all = names.into_iter().flat_map(|n| n.departures.iter());
         all.filter(|p| v.is_live(*p)).collect()
@@ -45,7 +51,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn removal_of(
         &mut self,
         v: &Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         name: &[u8],
     ) -> Option<PatchId> {
         let names = self.inodes.get(&directory)?.names_in()?;
@@ -54,20 +60,36 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A block is part of a directory once `pointer` is on the disk.
-    pub fn note_new_block(&mut self, v: &Volume<'_>, directory: u32, block: u64, pointer: PatchId) {
+    pub fn note_new_block(
+        &mut self,
+        v: &Volume<'_>,
+        directory: InodeNumber,
+        block: BlockNumber,
+        pointer: PatchId,
+    ) {
         let names = self.state(directory).names_in_mut();
-        names.new_blocks.add(v, block, pointer);
+        names.new_blocks.add(v, block.0, pointer);
     }
 
     /// The patch that makes a block part of its directory, while that is not on the disk.
-    pub(crate) fn pointer_of(&mut self, v: &Volume<'_>, directory: u32, block: u64) -> PatchId {
+    pub(crate) fn pointer_of(
+        &mut self,
+        v: &Volume<'_>,
+        directory: InodeNumber,
+        block: BlockNumber,
+    ) -> PatchId {
         let names = self.inodes.get(&directory).and_then(|s| s.names_in());
-        let pointer = names.and_then(|n| n.new_blocks.find(v, block));
+        let pointer = names.and_then(|n| n.new_blocks.find(v, block.0));
         pointer.unwrap_or(PatchId::COMMITTED)
     }
 
     /// From now on `directory` is reachable once this name of it is.
-    pub(crate) fn note_reach(&mut self, v: &mut Volume<'_>, directory: u32, name: &PendingName) {
+    pub(crate) fn note_reach(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &PendingName,
+    ) {
         let mut of = Vec::new();
         self.reach_of_name(name, &mut of);
         let reach = v.empty(&of);
@@ -79,7 +101,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn earlier_names_gone(
         &self,
         v: &Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         after: &mut Vec<PatchId>,
     ) {
         if let Some(state) = self.inodes.get(&directory) {

@@ -1,6 +1,6 @@
 //! Removing names, and what goes with the last one.
 
-use backstitch_layout::{Error, Step, Structure, Timestamp, flags};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Structure, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::fault::Fault;
@@ -18,11 +18,11 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn remove_name(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         name: &[u8],
         of_directory: bool,
         now: Timestamp,
-    ) -> Step<u32> {
+    ) -> Step<InodeNumber> {
         if name == b"." || name == b".." {
             return Err(if of_directory && name == b".." {
                 Error::NotEmpty.into()
@@ -84,7 +84,7 @@ impl<F: Format> UnixFs<F> {
     fn name_removed(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         name: &[u8],
         found: &Found,
         cleared: PatchId,
@@ -113,8 +113,8 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn read_named(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
-        inode: u32,
+        directory: InodeNumber,
+        inode: InodeNumber,
     ) -> Step<F::Inode> {
         let target = self.read_any_inode(v, inode)?;
         if target.links() == 0 || target.file_type().is_none() {
@@ -150,7 +150,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn lose_name(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         found: &Found,
         target: &F::Inode,
         cleared: PatchId,
@@ -194,7 +194,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn note_clearing(
         &mut self,
         v: &Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         name: Option<PendingName>,
         cleared: PatchId,
     ) {
@@ -211,7 +211,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn drop_parent_link(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
+        directory: InodeNumber,
         after: &[PatchId],
     ) {
         if let Ok(parent) = self.read_any_inode(v, directory) {
@@ -226,7 +226,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn free_inode(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         now: Timestamp,
     ) -> PatchId {
         let clearings = std::mem::take(&mut self.state(number).clearings);
@@ -265,7 +265,7 @@ impl<F: Format> UnixFs<F> {
 /// directory's inode instead.
 fn names_go_with(v: &mut Volume<'_>, directory: &impl Inode, freed: PatchId) {
     for block in (0..DIRECT_POINTERS).map(|index| directory.pointer(index)) {
-        if block != 0 {
+        if block != BlockNumber::NONE {
             v.supersede(block, freed);
         }
     }

@@ -5,7 +5,9 @@
 //! name cleared, link count −1, each on the disk no earlier than the one before.
 
 use crate::index::entry_unit;
-use backstitch_layout::{Error, Rename, RenameMode, Step, Structure, Timestamp, flags};
+use backstitch_layout::{
+    BlockNumber, Error, InodeNumber, Rename, RenameMode, Step, Structure, Timestamp, flags,
+};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::fault::Fault;
@@ -22,11 +24,11 @@ use backstitch_blocks::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_
 
 /// A move whose checks have passed.
 struct Move<'a, F: Format> {
-    from: u32,
+    from: InodeNumber,
     from_name: &'a [u8],
     old: Found,
     inode: F::Inode,
-    to: u32,
+    to: InodeNumber,
     to_name: &'a [u8],
     /// The name that is replaced, and what it stands for.
     target: Option<(Found, F::Inode)>,
@@ -42,13 +44,13 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         rename: &Rename<'_>,
         now: Timestamp,
-    ) -> Step<Option<u32>> {
+    ) -> Step<Option<InodeNumber>> {
         let special = |name: &[u8]| name == b"." || name == b"..";
         if special(rename.from_name) || special(rename.to_name) {
             return Err(Error::Invalid.into());
         }
         check_name(rename.to_name)?;
-        let (from, to) = (rename.from.0, rename.to.0);
+        let (from, to) = (rename.from, rename.to);
         let from_parent = self.read_parent(v, from)?;
         let to_parent = self.read_parent(v, to)?;
         let old = self
@@ -154,8 +156,8 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn check_not_inside(
         &mut self,
         v: &mut Volume<'_>,
-        moved: u32,
-        into: u32,
+        moved: InodeNumber,
+        into: InodeNumber,
     ) -> Step<Vec<PatchId>> {
         let mut at = into;
         let mut names_above = Vec::new();
@@ -178,7 +180,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn find_dotdot(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
     ) -> Step<Found> {
         let missing = || Error::corrupt(Structure::directory(number), Fault::NoParent);
@@ -187,7 +189,7 @@ impl<F: Format> UnixFs<F> {
         let bytes = self.entries_part(inode, 0, v.read(block)?);
         let found = entries::<F::Entries>(bytes, inodes_count)
             .map_while(std::result::Result::ok)
-            .find(|e| e.name == b".." && e.inode != 0)
+            .find(|e| e.name == b".." && e.inode != InodeNumber::NONE)
             .map(|e| Found {
                 inode: e.inode,
                 block,
@@ -436,7 +438,7 @@ impl<F: Format> UnixFs<F> {
         &self,
         v: &Volume<'_>,
         found: &Found,
-        inode: u32,
+        inode: InodeNumber,
         kind: u8,
     ) -> Vec<u8> {
         let mut bytes = v.peek(found.block).map_or_else(
@@ -457,7 +459,7 @@ impl<F: Format> UnixFs<F> {
         &self,
         v: &mut Volume<'_>,
         found: &Found,
-        inode: u32,
+        inode: InodeNumber,
         kind: u8,
         after: &[PatchId],
     ) -> PatchId {
@@ -565,7 +567,7 @@ impl<F: Format> UnixFs<F> {
 /// One patch of all that was edited.
 pub(crate) fn write_edit<L: EntryLayout>(
     v: &mut Volume<'_>,
-    block: u64,
+    block: BlockNumber,
     edit: &BlockEdit<L>,
     after: &[PatchId],
 ) -> PatchId {

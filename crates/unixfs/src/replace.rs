@@ -1,6 +1,7 @@
 //! A directory that takes an empty one's name: what recovery must find to know which of its two
 //! names is the new one. See [`replaced`].
 
+use backstitch_layout::InodeNumber;
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode, InodeEditor};
@@ -11,7 +12,7 @@ use backstitch_blocks::directory::Found;
 
 impl<F: Format> UnixFs<F> {
     /// Where a name is, as marks have it.
-    pub(crate) fn place_of(&self, directory: u32, name: &Found) -> Place {
+    pub(crate) fn place_of(&self, directory: InodeNumber, name: &Found) -> Place {
         let block_size = u64::from(self.format.block_size());
         Place {
             directory,
@@ -24,9 +25,9 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn mark_replaced(
         &mut self,
         v: &mut Volume<'_>,
-        (moved, inode): (u32, &F::Inode),
+        (moved, inode): (InodeNumber, &F::Inode),
         (from, to): (Place, Place),
-        replaced: u32,
+        replaced: InodeNumber,
     ) -> Option<PatchId> {
         if v.scopes_are_atomic() || !v.keeps_order() {
             return None;
@@ -59,7 +60,12 @@ impl<F: Format> UnixFs<F> {
 
     /// Before the directory that moved takes somebody's name once more, the one that it replaced is
     /// gone, and its mark with it.
-    pub(crate) fn note_mark_gone(&mut self, v: &Volume<'_>, moved: u32, replaced: u32) {
+    pub(crate) fn note_mark_gone(
+        &mut self,
+        v: &Volume<'_>,
+        moved: InodeNumber,
+        replaced: InodeNumber,
+    ) {
         let freed = self.state(replaced).freed;
         if let Some(freed) = freed.map(|freed| wait_for(Rule::MovingAgainAfterMark, freed)) {
             self.note_clearing(v, moved, None, freed);

@@ -11,23 +11,25 @@
 //! A directory that has a name is not looked at, whatever the field says: a mark that a crash
 //! before the move left does no harm.
 
+use backstitch_layout::InodeNumber;
+
 /// Where a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The inode of the directory that has it.
-    pub directory: u32,
+    pub directory: InodeNumber,
     /// Where its entry begins, in bytes from the start of the directory. Entries stay where they
     /// are.
     pub position_bytes: u64,
 }
 
 /// The mark of whom a directory replaces as it moves between two places. Never 0.
-pub fn mark(moved: u32, generation: u32, from: Place, to: Place) -> u32 {
+pub fn mark(moved: InodeNumber, generation: u32, from: Place, to: Place) -> u32 {
     let mut bytes = Vec::with_capacity(32);
-    bytes.extend_from_slice(&moved.to_le_bytes());
+    bytes.extend_from_slice(&moved.0.to_le_bytes());
     bytes.extend_from_slice(&generation.to_le_bytes());
     for place in [from, to] {
-        bytes.extend_from_slice(&place.directory.to_le_bytes());
+        bytes.extend_from_slice(&place.directory.0.to_le_bytes());
         bytes.extend_from_slice(&place.position_bytes.to_le_bytes());
     }
     crc32c::crc32c(&bytes).max(1)
@@ -36,7 +38,7 @@ pub fn mark(moved: u32, generation: u32, from: Place, to: Place) -> u32 {
 /// Of a directory's names the one that must stay, if `is_marked` says so of a move from another one
 /// of them.
 pub fn name_to_keep(
-    directory: u32,
+    directory: InodeNumber,
     generation: u32,
     names: &[Place],
     is_marked: impl Fn(u32) -> bool,
@@ -52,11 +54,11 @@ pub fn name_to_keep(
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, mark, name_to_keep};
+    use super::*;
 
     fn at(directory: u32, position_bytes: u64) -> Place {
         Place {
-            directory,
+            directory: InodeNumber(directory),
             position_bytes,
         }
     }
@@ -64,16 +66,28 @@ mod tests {
     #[test]
     fn a_mark_tells_the_direction_of_a_move() {
         let (old, new, third) = (at(2, 24), at(2, 1024), at(12, 24));
-        let written = mark(13, 7, old, new);
+        let written = mark(InodeNumber(13), 7, old, new);
         assert_ne!(written, 0);
         for names in [[old, new], [new, old]] {
-            assert_eq!(name_to_keep(13, 7, &names, |m| m == written), Some(new));
+            assert_eq!(
+                name_to_keep(InodeNumber(13), 7, &names, |m| m == written),
+                Some(new)
+            );
         }
-        let kept = name_to_keep(13, 7, &[third, new, old], |m| m == written);
+        let kept = name_to_keep(InodeNumber(13), 7, &[third, new, old], |m| m == written);
         assert_eq!(kept, Some(new));
         // One of the two is gone; another directory; the number used anew.
-        assert_eq!(name_to_keep(13, 7, &[third, new], |m| m == written), None);
-        assert_eq!(name_to_keep(14, 7, &[old, new], |m| m == written), None);
-        assert_eq!(name_to_keep(13, 8, &[old, new], |m| m == written), None);
+        assert_eq!(
+            name_to_keep(InodeNumber(13), 7, &[third, new], |m| m == written),
+            None
+        );
+        assert_eq!(
+            name_to_keep(InodeNumber(14), 7, &[old, new], |m| m == written),
+            None
+        );
+        assert_eq!(
+            name_to_keep(InodeNumber(13), 8, &[old, new], |m| m == written),
+            None
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Making files shorter (and longer without contents), and holes.
 
-use backstitch_layout::{Allocate, Error, Step, Stop, Timestamp, flags};
+use backstitch_layout::{Allocate, BlockNumber, Error, InodeNumber, Step, Stop, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::contents::check_regular;
@@ -19,7 +19,7 @@ const LEAVES_PER_STEP: u64 = 256;
 /// Zeroing a part of a mapped block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zeroing {
-    block: u64,
+    block: BlockNumber,
     from: usize,
     to: usize,
 }
@@ -33,7 +33,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn resize(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
@@ -58,7 +58,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn drop_leftovers(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         now: Timestamp,
     ) -> Step<()> {
@@ -80,7 +80,7 @@ impl<F: Format> UnixFs<F> {
     fn grow(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
@@ -121,7 +121,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn zero_stale_tail(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         stale: Zeroings,
     ) -> PatchIds {
         let mut after: PatchIds = self
@@ -143,7 +143,7 @@ impl<F: Format> UnixFs<F> {
     fn shrink(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
@@ -179,7 +179,7 @@ impl<F: Format> UnixFs<F> {
             self.state(number).tail_zeroed = Some(id);
             self.note_change(v, number, note_by(Rule::FsyncWaitsForZeroedTail, id));
         }
-        self.state(number).goal = 0;
+        self.state(number).goal = BlockNumber::NONE;
         self.format.drop_window(number);
         if is_last { Ok(()) } else { Err(Stop::Again) }
     }
@@ -260,7 +260,7 @@ impl<F: Format> UnixFs<F> {
     fn apply_unmapping(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         plan: Cut,
         size: u64,
@@ -302,7 +302,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn allocate_step(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         how: Allocate,
         offset: u64,
         len: u64,
@@ -357,7 +357,7 @@ impl<F: Format> UnixFs<F> {
     fn punch(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         from: u64,
         to: u64,

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use backstitch_layout::{Error, Step, Stop, Structure};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
 use crate::fault::Fault;
@@ -31,19 +31,24 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Marks a used inode as free; its bitmap must be in memory.
-    pub(crate) fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
+    pub(crate) fn clear_inode_bit(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        directory: bool,
+    ) {
         self.track_inode_freed(inode);
         self.format.clear_inode_bit(v, inode, directory);
     }
 
     /// Whether an inode is marked as used.
-    pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Step<bool> {
+    pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<bool> {
         let (bits, bit) = self.bit_of_inode(inode);
         Ok(bits.marks(&read_bits(v, &bits)?).is_used(bit))
     }
 
     /// The bits among which an inode's is, and which it is.
-    fn bit_of_inode(&self, inode: u32) -> (Bits, usize) {
+    fn bit_of_inode(&self, inode: InodeNumber) -> (Bits, usize) {
         let group = self.format.group_of_inode(inode);
         let bit = inode - self.format.group_first_inode(group);
         (self.format.inode_bits(group), bit as usize)
@@ -79,7 +84,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// An inode was freed: its block of the table may have none in use any more.
-    pub(crate) fn note_freed_in_table(&mut self, v: &Volume<'_>, inode: u32) {
+    pub(crate) fn note_freed_in_table(&mut self, v: &Volume<'_>, inode: InodeNumber) {
         // Under a journal the block is in a transaction with others, and all of them are there or
         // none.
         let is_journaled = v.scopes_are_atomic() && holds(Rule::TableBlockKeptUnderJournal);
@@ -87,20 +92,20 @@ impl<F: Format> UnixFs<F> {
             return;
         }
         let (_, bit) = self.bit_of_inode(inode);
-        let first = inode - bit as u32 % self.format.inodes_per_block();
-        self.deferred.note_freed_in(first);
+        let in_block = bit as u32 % self.format.inodes_per_block();
+        self.deferred.note_freed_in(InodeNumber(inode.0 - in_block));
     }
 
     /// Notes the free blocks of a range as far as one group goes. Returns where that ends.
     pub(crate) fn note_free_blocks(&mut self, v: &mut Volume<'_>, range: Range<u64>) -> Step<u64> {
-        let first = range.start.max(self.format.first_data_block());
-        if first >= self.format.blocks_count() {
+        let first = BlockNumber(range.start).max(self.format.first_data_block());
+        if first >= self.format.end_block() {
             return Ok(range.end);
         }
         let group = self.format.group_of_block(first);
         let start = self.format.group_first_block(group);
         let count = self.format.blocks_in_group(group) as usize;
-        let stop = range.end.min(start + count as u64);
+        let stop = BlockNumber(range.end).min(start + count as u64);
         let bits = self.format.block_bits(group);
         let bytes = read_bits(v, &bits)?;
         let marks = bits.marks(&bytes);
@@ -108,18 +113,19 @@ impl<F: Format> UnixFs<F> {
         let mut bit = (first - start) as usize;
         while let Some(free) = marks.first_free(bit, count) {
             bit = marks.first_used(free, count).unwrap_or(count);
-            found.push(start + free as u64..(start + bit as u64).min(stop));
+            let end = (start + bit as u64).min(stop);
+            found.push((start + free as u64).0..end.0);
         }
         for run in found {
             self.noted_free.note(run);
         }
-        Ok(stop)
+        Ok(stop.0)
     }
 
     /// A block of a map, or one that it leads to, that may be a file's.
-    pub(crate) fn checked_pointer(&self, block: u64) -> Step<u64> {
+    pub(crate) fn checked_pointer(&self, block: BlockNumber) -> Step<BlockNumber> {
         match block {
-            0 => Ok(block),
+            BlockNumber::NONE => Ok(block),
             _ => checked_block(&self.format, block),
         }
     }
@@ -133,7 +139,7 @@ pub fn read_bits<'v>(v: &'v mut Volume<'_>, bits: &Bits) -> Step<Cow<'v, [u8]>> 
     if bits.blocks == 1 {
         return Ok(Cow::Borrowed(v.read(bits.block)?));
     }
-    let blocks = bits.block..bits.block + bits.blocks;
+    let blocks = bits.block.run(bits.blocks);
     let missing = blocks.clone().filter(|block| !v.want(*block)).count();
     if missing > 0 {
         return Err(Stop::Miss);
@@ -147,14 +153,16 @@ pub fn read_bits<'v>(v: &'v mut Volume<'_>, bits: &Bits) -> Step<Cow<'v, [u8]>> 
 
 /// Whether all blocks of a group's bits are in memory.
 pub(crate) fn are_in_memory(v: &Volume<'_>, bits: &Bits) -> bool {
-    (bits.block..bits.block + bits.blocks).all(|block| v.peek(block).is_some())
+    bits.block
+        .run(bits.blocks)
+        .all(|block| v.peek(block).is_some())
 }
 
 /// A block of a map, or one that it leads to, that may be a file's.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for any other.
-pub fn checked_block(format: &impl Format, block: u64) -> Step<u64> {
+pub fn checked_block(format: &impl Format, block: BlockNumber) -> Step<BlockNumber> {
     if format.is_data_run(Run::one(block)) {
         return Ok(block);
     }

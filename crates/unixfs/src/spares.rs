@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use backstitch_layout::{FileType, Timestamp};
+use backstitch_layout::{FileType, InodeNumber, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::Format;
@@ -37,7 +37,7 @@ impl<F: Format> UnixFs<F> {
     /// The inode that is marked ahead for a file where a new one of this name goes.
     pub(crate) fn spare_for(
         &self,
-        directory: u32,
+        directory: InodeNumber,
         name: &[u8],
         file_type: FileType,
     ) -> Option<Spare> {
@@ -52,7 +52,7 @@ impl<F: Format> UnixFs<F> {
 
     /// A file was made: marks inodes ahead for the next ones. Their bitmap is in memory, or it is
     /// left for the next time.
-    pub(crate) fn note_made(&mut self, v: &mut Volume<'_>, inode: u32, now: Timestamp) {
+    pub(crate) fn note_made(&mut self, v: &mut Volume<'_>, inode: InodeNumber, now: Timestamp) {
         let is_expected = self.spares.expected.holds();
         self.spares.expected.note_done(now);
         if !is_expected {
@@ -82,7 +82,12 @@ impl<F: Format> UnixFs<F> {
 
     /// A file is flushed, and so will probably be what is done next of what was done to it. What is
     /// marked ahead goes with a new one.
-    pub(crate) fn note_flushed(&mut self, v: &Volume<'_>, inode: u32, targets: &mut Vec<PatchId>) {
+    pub(crate) fn note_flushed(
+        &mut self,
+        v: &Volume<'_>,
+        inode: InodeNumber,
+        targets: &mut Vec<PatchId>,
+    ) {
         let Some(state) = self.inodes.get_mut(&inode) else {
             return;
         };
@@ -124,7 +129,7 @@ impl<F: Format> UnixFs<F> {
 
     /// Whether what leads from a file to contents is to stand apart from what makes its inode,
     /// which is not on the disk yet.
-    pub(crate) fn keeps_contents_apart(&self, v: &Volume<'_>, inode: u32) -> bool {
+    pub(crate) fn keeps_contents_apart(&self, v: &Volume<'_>, inode: InodeNumber) -> bool {
         let is_new_file = |state: &InodeState| {
             state.reach.is_none() && state.made.is_some_and(|made| v.is_pending(made))
         };
@@ -133,7 +138,7 @@ impl<F: Format> UnixFs<F> {
 
     /// What of a file leads to contents, where that stands apart from what made it and is not on
     /// the disk yet.
-    pub(crate) fn contents_apart(&self, v: &Volume<'_>, inode: u32) -> Option<PatchId> {
+    pub(crate) fn contents_apart(&self, v: &Volume<'_>, inode: InodeNumber) -> Option<PatchId> {
         let state = self.inodes.get(&inode)?;
         state.apart.filter(|apart| v.is_live(*apart))
     }
@@ -143,7 +148,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn note_contents_apart(
         &mut self,
         v: &Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         id: PatchId,
         is_apart: bool,
     ) {

@@ -63,7 +63,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     fn groups_of(&self, run: Run, visit: impl FnMut(GroupNumber)) {
-        let last = run.end().saturating_sub(1).max(run.start);
+        let last = run.start + run.len.saturating_sub(1);
         let [first, last] = [run.start, last].map(|block| self.format.group_of_block(block).0);
         (first..=last).map(GroupNumber).for_each(visit);
     }

@@ -7,7 +7,7 @@
 //! are freed once the pointer is on the disk. Before a file gets another block the one that was the
 //! last becomes whole. Where a pointer leads to one unit nothing of this is left.
 
-use backstitch_layout::{Step, Stop, Timestamp};
+use backstitch_layout::{BlockNumber, InodeNumber, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::extend::NewContents;
@@ -48,7 +48,7 @@ impl<F: Format> UnixFs<F> {
             len: end % units,
         };
         Ok(match pointer {
-            0 => None,
+            BlockNumber::NONE => None,
             _ => Some((end - end % units, checked_run(&self.format, tail)?)),
         })
     }
@@ -58,7 +58,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn gather_tail(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         logical: u64,
         want: u64,
@@ -88,7 +88,7 @@ impl<F: Format> UnixFs<F> {
                 Ok(Some(growth(start + tail.len, more, None)))
             }
             Tail::Moves { .. } => {
-                let missing = (tail.start..tail.end()).filter(|unit| !v.want(*unit));
+                let missing = tail.blocks().filter(|unit| !v.want(*unit));
                 if missing.count() > 0 {
                     return Err(Stop::Miss);
                 }
@@ -114,7 +114,8 @@ impl<F: Format> UnixFs<F> {
         let bits = self.format.block_bits(group);
         let bytes = read_bits(v, &bits)?;
         let marks = bits.marks(&bytes);
-        let is_free = |unit: u64| unit - first < count && !marks.is_used((unit - first) as usize);
+        let is_free =
+            |unit: BlockNumber| unit - first < count && !marks.is_used((unit - first) as usize);
         Ok(units.plan_tail(tail, wanted, is_free))
     }
 
@@ -123,7 +124,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn complete_tail(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         position: u64,
         now: Timestamp,
@@ -141,7 +142,7 @@ impl<F: Format> UnixFs<F> {
     pub(crate) fn fill_tail(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
@@ -179,7 +180,7 @@ impl<F: Format> UnixFs<F> {
     ) -> Option<Vec<u8>> {
         let old = growth.replaces?;
         let mut contents = Vec::new();
-        for unit in old.start..old.end() {
+        for unit in old.blocks() {
             contents.extend(v.peek(unit).into_iter().flat_map(|bytes| bytes.iter()));
         }
         let start = growth.logical * self.block_size() as u64;
@@ -204,7 +205,7 @@ impl<F: Format> UnixFs<F> {
         };
         let mut contents = Vec::new();
         let mut pending: Vec<PatchId> = Vec::new();
-        for unit in old.start..old.end() {
+        for unit in old.blocks() {
             contents.extend(v.peek(unit).into_iter().flat_map(|bytes| bytes.iter()));
             v.pending(unit, &mut pending);
         }

@@ -88,7 +88,7 @@ impl Image {
 
     /// The attribute block of an inode.
     fn attributes(&mut self, inode: InodeNumber) -> &mut [u8] {
-        let block = self.inode(inode).file_acl as usize;
+        let block = self.inode(inode).file_acl.0 as usize;
         &mut self.bytes[block * BLOCK..][..BLOCK]
     }
 
@@ -301,7 +301,7 @@ fn an_attribute_without_a_name_does_not_hide_those_behind_it() {
         let _ = engine.unmount();
         drop(engine);
         let mut block = vec![0; BLOCK];
-        let at = image.inode(file).file_acl * BLOCK as u64;
+        let at = image.inode(file).file_acl.offset_bytes(BLOCK as u64);
         device.read(at, &mut block).unwrap();
         assert!(block == image.attributes(file), "the block is as it was");
         image.told_and_mended(Code::XattrBlockInvalid);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use backstitch_crash::{Campaign, NoObserver, Results, Workload, generate, script, standard};
 use backstitch_device::Buffer;
 use backstitch_mechanisms::Ordering;
-use backstitch_ordering::{BlockClass, MechanismKind, Operation, PatchId, Volume};
+use backstitch_ordering::{BlockClass, BlockNumber, MechanismKind, Operation, PatchId, Volume};
 use backstitch_store::{Goal, Limits, Optimisations, Store};
 
 use batches::{BATCHES, LOOSE};
@@ -56,7 +56,7 @@ fn a_batch_is_written_after_all_of_the_one_before() {
     let mut write = |store: &mut Store, block: u64, at: usize| {
         let mut volume = Volume::new(store, &mut *mechanism, id, Duration::ZERO);
         volume.begin(Operation::Touch { object: 2 });
-        let made = volume.write(block, BlockClass::Metadata, at, &[1; 4], &[]);
+        let made = volume.write(BlockNumber(block), BlockClass::Metadata, at, &[1; 4], &[]);
         let mut wait_for = Vec::new();
         volume.end(&mut wait_for);
         assert!(wait_for.is_empty(), "nobody waits");

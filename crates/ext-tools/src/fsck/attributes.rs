@@ -33,7 +33,7 @@ pub(super) fn check_blocks<S: Source + ?Sized>(
     let mut uses: Vec<_> = gathered
         .xattr_blocks
         .iter()
-        .map(|(block, use_)| (u64::from(*block), *use_))
+        .map(|(block, use_)| (*block, *use_))
         .collect();
     uses.sort_unstable_by_key(|(block, _)| *block);
     let mut scratch = Vec::new();

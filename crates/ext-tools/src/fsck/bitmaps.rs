@@ -8,7 +8,7 @@ use backstitch_ext::format::group::{FLAG_INODES_UNINITIALISED, GroupDescriptor};
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber};
 use std::sync::atomic::Ordering;
 
 /// Compares the bitmaps with what was found.
@@ -134,7 +134,7 @@ fn check_block_bitmap<S: Source + ?Sized>(
         };
         let place = Location {
             group: Some(group),
-            ..Location::block(run.first)
+            ..Location::block(BlockNumber(run.first))
         };
         findings.add(code, place, || describe("block", run, "blocks"));
     };
@@ -145,7 +145,7 @@ fn check_block_bitmap<S: Source + ?Sized>(
         let marked = word(bytes, index, valid);
         let used = gathered.used.bits_from(start) & mask(valid);
         if marked != used || open.is_some() {
-            open = differences(open, start, marked, used, &mut report);
+            open = differences(open, start.0, marked, used, &mut report);
         }
     }
     if let Some(run) = &open {
@@ -184,7 +184,7 @@ fn check_inode_bitmap<S: Source + ?Sized>(
 ) -> u64 {
     let sb = context.sb;
     let inodes = sb.inodes_per_group as usize;
-    let first = u64::from(sb.group_first_inode(group));
+    let first = u64::from(sb.group_first_inode(group).0);
     let infos = gathered.inodes[group.index()].as_deref().unwrap_or(&[]);
     let mut report = |run: &Run| {
         let code = if run.is_leak {
@@ -194,7 +194,7 @@ fn check_inode_bitmap<S: Source + ?Sized>(
         };
         let place = Location {
             group: Some(group),
-            ..Location::inode(run.first as u32)
+            ..Location::inode(InodeNumber(run.first as u32))
         };
         findings.add(code, place, || describe("inode", run, "inodes"));
     };

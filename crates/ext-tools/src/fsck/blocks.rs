@@ -5,6 +5,7 @@ use super::state::{BlockSet, Context, DirectoryBlock};
 use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{BlockNumber, InodeNumber};
 
 /// Bad pointers of one inode are reported one by one up to here, and then as a number.
 const REPORTED_POINTERS: u64 = 8;
@@ -24,7 +25,7 @@ pub(super) enum Purpose {
 
 /// What walking an inode's pointers has found.
 pub(super) struct Walk {
-    pub(super) inode: u32,
+    pub(super) inode: InodeNumber,
     purpose: Purpose,
     /// The blocks taken, indirect ones included.
     pub(super) blocks: u64,
@@ -34,7 +35,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(inode: u32, purpose: Purpose) -> Walk {
+    pub(super) fn new(inode: InodeNumber, purpose: Purpose) -> Walk {
         Walk {
             inode,
             purpose,
@@ -93,7 +94,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
         level: usize,
         logical: u64,
     ) -> Result<(), CheckError> {
-        let block = u64::from(pointer);
+        let block = BlockNumber(pointer.into());
         if !self.is_in_range(walk, block) {
             return Ok(());
         }
@@ -120,7 +121,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
     }
 
     fn data_block(&mut self, walk: &mut Walk, pointer: u32, logical: u64) {
-        let block = u64::from(pointer);
+        let block = BlockNumber(pointer.into());
         if !self.is_in_range(walk, block) || !self.is_possible(walk, block, logical) {
             return;
         }
@@ -137,7 +138,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
     }
 
     /// Whether the pointer leads into the file system.
-    fn is_in_range(&mut self, walk: &mut Walk, block: u64) -> bool {
+    fn is_in_range(&mut self, walk: &mut Walk, block: BlockNumber) -> bool {
         if self.context.sb.is_valid_pointer(block) {
             return true;
         }
@@ -148,7 +149,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
     }
 
     /// Whether an inode of this purpose can have a block there.
-    fn is_possible(&mut self, walk: &mut Walk, block: u64, logical: u64) -> bool {
+    fn is_possible(&mut self, walk: &mut Walk, block: BlockNumber, logical: u64) -> bool {
         let shift = self.context.sb.block_size_bits - 10;
         let is_possible = match walk.purpose {
             Purpose::Data => walk.blocks + 1 < 1 << (31 - shift),
@@ -165,7 +166,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
     }
 
     /// Takes a block; `false` where it was taken already.
-    fn claim(&mut self, walk: &mut Walk, block: u64) -> bool {
+    fn claim(&mut self, walk: &mut Walk, block: BlockNumber) -> bool {
         if self.used.insert(block) {
             return true;
         }
@@ -185,7 +186,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
         &mut self,
         walk: &mut Walk,
         code: Code,
-        block: u64,
+        block: BlockNumber,
         what: impl FnOnce() -> String,
     ) {
         walk.bad_pointers += 1;

@@ -8,6 +8,7 @@ use backstitch_ext::format::directory::{self, Entry};
 use backstitch_ext::format::features::INCOMPAT_FILETYPE;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{BlockNumber, InodeNumber};
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;
@@ -19,11 +20,11 @@ const DOT_MAX_BYTES: usize = 24;
 
 /// Who names which directory.
 pub(crate) struct Names {
-    /// `..` of each directory, in the order of [`Gathered::directories`]; 0 where there is none.
-    pub(crate) parents: Vec<u32>,
+    /// `..` of each directory, in the order of [`Gathered::directories`].
+    pub(crate) parents: Vec<InodeNumber>,
     /// The names of directories: the place of the named one, and the inode of the one that contains
     /// the name. In that order.
-    pub(crate) named: Vec<(u32, u32)>,
+    pub(crate) named: Vec<(u32, InodeNumber)>,
 }
 
 /// Looks at all directories.
@@ -77,8 +78,8 @@ struct Scan<'s, 'c, S: Source + ?Sized> {
     context: &'s Context<'c, S>,
     gathered: &'s Gathered,
     findings: Findings,
-    parents: Vec<u32>,
-    named: Vec<(u32, u32)>,
+    parents: Vec<InodeNumber>,
+    named: Vec<(u32, InodeNumber)>,
     /// A hash of every name of the directory at hand.
     hashes: Vec<u64>,
     has_types: bool,
@@ -102,7 +103,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         directory: &Directory,
         scratch: &mut Vec<u8>,
     ) -> Result<(), CheckError> {
-        self.parents.push(0);
+        self.parents.push(InodeNumber::NONE);
         self.hashes.clear();
         let blocks = &self.gathered.directory_blocks[directory.blocks.clone()];
         let is_whole = self.check_holes(directory);
@@ -110,11 +111,13 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         let mut index = (directory.has_index && can_index)
             .then(|| Index::new(self.context.sb, directory.inode, blocks.len()));
         for block in blocks.iter().filter(|block| block.block != 0) {
-            let bytes = self.context.block(block.block.into(), scratch)?;
+            let bytes = self
+                .context
+                .block(BlockNumber(block.block.into()), scratch)?;
             if let Some(index) = &mut index {
                 index.start_block(block.logical as usize, bytes);
             }
-            let place = Location::inode(directory.inode).at_block(block.block.into());
+            let place = Location::inode(directory.inode).at_block(BlockNumber(block.block.into()));
             self.block(directory.inode, block.logical, bytes, place, index.as_mut());
         }
         if let Some(index) = index {
@@ -142,7 +145,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
 
     fn block(
         &mut self,
-        inode: u32,
+        inode: InodeNumber,
         logical: u32,
         bytes: &[u8],
         place: Location,
@@ -166,7 +169,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                 Role::DotDot => self.check_dot_dot(bytes, &entry, place),
                 Role::Name => {}
             }
-            if entry.inode != 0 {
+            if entry.inode != InodeNumber::NONE {
                 if let Some(index) = &mut index {
                     index.name(logical as usize, entry.name);
                 }
@@ -184,8 +187,8 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         }
     }
 
-    fn check_dot(&mut self, inode: u32, bytes: &[u8], entry: &Entry<'_>, place: Location) {
-        let what = if entry.inode == 0 || entry.name != b"." {
+    fn check_dot(&mut self, inode: InodeNumber, bytes: &[u8], entry: &Entry<'_>, place: Location) {
+        let what = if entry.inode == InodeNumber::NONE || entry.name != b"." {
             ". is missing".to_owned()
         } else if entry.inode != inode {
             format!(". is inode {}", entry.inode)
@@ -200,7 +203,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     fn check_dot_dot(&mut self, bytes: &[u8], entry: &Entry<'_>, place: Location) {
-        let what = if entry.inode == 0 || entry.name != b".." {
+        let what = if entry.inode == InodeNumber::NONE || entry.name != b".." {
             ".. is missing"
         } else if byte_after_name(bytes, entry) != 0 {
             ".. does not end with a zero"
@@ -215,7 +218,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     /// An entry that is in use.
-    fn entry(&mut self, directory: u32, entry: &Entry<'_>, role: Role, place: Location) {
+    fn entry(&mut self, directory: InodeNumber, entry: &Entry<'_>, role: Role, place: Location) {
         let sb = self.context.sb;
         let is_name = role == Role::Name;
         let target = entry.inode;
@@ -300,10 +303,12 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         let mut seen: FxHashSet<Vec<u8>> = FxHashSet::default();
         let blocks = &self.gathered.directory_blocks[directory.blocks.clone()];
         for block in blocks.iter().filter(|block| block.block != 0) {
-            let place = Location::inode(directory.inode).at_block(block.block.into());
-            let bytes = self.context.block(block.block.into(), scratch)?;
+            let place = Location::inode(directory.inode).at_block(BlockNumber(block.block.into()));
+            let bytes = self
+                .context
+                .block(BlockNumber(block.block.into()), scratch)?;
             for entry in directory::entries(bytes, u32::MAX).map_while(Result::ok) {
-                if entry.inode == 0 || !suspects.contains(&hash_of(entry.name)) {
+                if entry.inode == InodeNumber::NONE || !suspects.contains(&hash_of(entry.name)) {
                     continue;
                 }
                 if !seen.insert(entry.name.to_vec()) {

@@ -6,6 +6,7 @@ use backstitch_ext::format::htree::{
     RawIndexEntry, RawRootInfo,
 };
 use backstitch_ext::format::superblock::Superblock;
+use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::{Code, Findings, Location};
 use zerocopy::FromBytes;
 
@@ -40,7 +41,7 @@ struct IndexBlock {
 /// The index of one directory while its blocks are being read.
 pub(super) struct Index<'s> {
     sb: &'s Superblock,
-    inode: u32,
+    inode: InodeNumber,
     blocks: Vec<IndexBlock>,
     version: u8,
     levels: u8,
@@ -49,7 +50,7 @@ pub(super) struct Index<'s> {
 
 impl<'s> Index<'s> {
     /// For a directory of `blocks` blocks.
-    pub(super) fn new(sb: &'s Superblock, inode: u32, blocks: usize) -> Index<'s> {
+    pub(super) fn new(sb: &'s Superblock, inode: InodeNumber, blocks: usize) -> Index<'s> {
         let block = IndexBlock {
             kind: BlockKind::Leaf,
             references: 0,

@@ -16,7 +16,7 @@ use backstitch_ext::format::inode::{self, BASE_SIZE, FAST_SYMLINK_MAX, Inode, Ra
 use backstitch_ext::format::{BAD_BLOCKS_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE};
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber};
 use rustc_hash::FxHashMap;
 use zerocopy::FromBytes;
 
@@ -78,7 +78,7 @@ struct Part {
     inodes: Vec<Option<Box<[InodeInfo]>>>,
     directories: Vec<Directory>,
     directory_blocks: Vec<DirectoryBlock>,
-    xattr_blocks: FxHashMap<u32, XattrUse>,
+    xattr_blocks: FxHashMap<BlockNumber, XattrUse>,
     has_large_file: bool,
 }
 
@@ -139,7 +139,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         self.part.inodes.push(None);
         let inode_size = sb.inode_size as usize;
         let length = sb.inodes_per_group as usize * inode_size;
-        let start = context.groups[group.index()].inode_table << sb.block_size_bits;
+        let start = sb.block_offset(context.groups[group.index()].inode_table);
         let run = (context.source.run_bytes() >> sb.block_size_bits).max(1) << sb.block_size_bits;
         let mut number = sb.group_first_inode(group);
         let (mut scratch, mut at) = (Vec::new(), 0);
@@ -149,7 +149,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
             at += count;
             let is_reserved = number < sb.first_inode;
             if !is_reserved && context.source.is_known_zero(offset, count) {
-                number += (count / inode_size) as u32;
+                number = number + (count / inode_size) as u32;
                 continue;
             }
             for bytes in context
@@ -160,18 +160,18 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                 if number < sb.first_inode || !is_empty(bytes) {
                     self.inode(number, bytes)?;
                 }
-                number += 1;
+                number = number + 1;
             }
         }
         Ok(())
     }
 
-    pub(super) fn add(&mut self, code: Code, number: u32, what: impl FnOnce() -> String) {
+    pub(super) fn add(&mut self, code: Code, number: InodeNumber, what: impl FnOnce() -> String) {
         self.part.findings.add(code, Location::inode(number), what);
     }
 
     /// Notes that an inode is in use.
-    fn mark_used(&mut self, number: u32, inode: &Inode) {
+    fn mark_used(&mut self, number: InodeNumber, inode: &Inode) {
         let sb = self.context.sb;
         let per_group = sb.inodes_per_group;
         let Some(slot) = self.part.inodes.last_mut() else {
@@ -188,7 +188,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     /// One inode that is not empty, or reserved.
-    fn inode(&mut self, number: u32, bytes: &[u8]) -> Result<(), CheckError> {
+    fn inode(&mut self, number: InodeNumber, bytes: &[u8]) -> Result<(), CheckError> {
         let sb = self.context.sb;
         let inode = Inode::parse(bytes)?;
         if inode.dtime != 0 && self.context.can_tell_low_times && inode.dtime < sb.inodes_count {
@@ -221,7 +221,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         self.used_inode(number, &inode, bytes)
     }
 
-    fn check_foreign_flags(&mut self, number: u32, inode: &Inode) {
+    fn check_foreign_flags(&mut self, number: InodeNumber, inode: &Inode) {
         let foreign = inode.flags & FOREIGN_FLAGS;
         let counts =
             inode.links > 0 || matches!(number, BAD_BLOCKS_INODE | ROOT_INODE | JOURNAL_INODE);
@@ -235,7 +235,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     /// A reserved inode other than the root.
     fn reserved_inode(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         bytes: &[u8],
     ) -> Result<(), CheckError> {
@@ -277,7 +277,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
             || inode.uid != 0
             || inode.gid != 0
             || inode.links != 0
-            || inode.file_acl != 0
+            || inode.file_acl != BlockNumber::NONE
         {
             self.add(Code::ReservedInodeInvalid, number, || {
                 "the list of bad blocks looks like a file".into()
@@ -288,7 +288,12 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     /// An inode with links.
-    fn used_inode(&mut self, number: u32, inode: &Inode, bytes: &[u8]) -> Result<(), CheckError> {
+    fn used_inode(
+        &mut self,
+        number: InodeNumber,
+        inode: &Inode,
+        bytes: &[u8],
+    ) -> Result<(), CheckError> {
         if inode.dtime != 0 {
             self.add(Code::DeletionTimeSet, number, || {
                 format!("in use, but deleted at {}", inode.dtime)
@@ -323,7 +328,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     /// Fields that ext2 does not use, and flags that only AFS does.
-    fn check_fields(&mut self, number: u32, inode: &Inode, bytes: &[u8]) {
+    fn check_fields(&mut self, number: InodeNumber, inode: &Inode, bytes: &[u8]) {
         let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else {
             return;
         };
@@ -357,7 +362,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         self.check_index_flag(number, inode);
     }
 
-    fn check_index_flag(&mut self, number: u32, inode: &Inode) {
+    fn check_index_flag(&mut self, number: InodeNumber, inode: &Inode) {
         let has_feature = self.context.sb.features.has_compat(COMPAT_DIR_INDEX);
         let can_have = inode.is_directory() && has_feature;
         if inode.flags & inode::FLAG_INDEX != 0 && !can_have {
@@ -368,7 +373,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     /// What lies behind the first 128 bytes.
-    fn check_extra(&mut self, number: u32, inode: &Inode, bytes: &[u8]) {
+    fn check_extra(&mut self, number: InodeNumber, inode: &Inode, bytes: &[u8]) {
         if bytes.len() <= BASE_SIZE {
             return;
         }
@@ -401,7 +406,12 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 
     /// Everything that the inode takes, against its size and its block count.
-    fn check_blocks(&mut self, number: u32, inode: &Inode, bytes: &[u8]) -> Result<(), CheckError> {
+    fn check_blocks(
+        &mut self,
+        number: InodeNumber,
+        inode: &Inode,
+        bytes: &[u8],
+    ) -> Result<(), CheckError> {
         let attribute_blocks = self.use_attribute_block(number, inode);
         let start = self.part.directory_blocks.len();
         let purpose = match inode.file_type() {
@@ -420,8 +430,11 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                 None => reserved::resize_blocks(self.context, inode)?,
             };
             walk.end = reserved::resize_end(self.context.sb);
-            let root = inode.block[inode::DOUBLE_INDIRECT].into();
-            if root != 0 && self.context.sb.is_valid_pointer(root) && !self.used.insert(root) {
+            let root = BlockNumber(inode.block[inode::DOUBLE_INDIRECT].into());
+            if root != BlockNumber::NONE
+                && self.context.sb.is_valid_pointer(root)
+                && !self.used.insert(root)
+            {
                 self.add(Code::BlockClaimedTwice, number, || {
                     format!("block {root} is claimed by another pointer too")
                 });
@@ -437,7 +450,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         Ok(())
     }
 
-    fn add_directory(&mut self, number: u32, inode: &Inode, start: usize, walk: &Walk) {
+    fn add_directory(&mut self, number: InodeNumber, inode: &Inode, start: usize, walk: &Walk) {
         if walk.end == 0 {
             self.add(Code::DirectoryEmpty, number, || {
                 "a directory without blocks".into()
@@ -454,10 +467,10 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
 
     /// Counts the inode among the users of its attribute block. Gives the blocks that it takes for
     /// that.
-    fn use_attribute_block(&mut self, number: u32, inode: &Inode) -> u64 {
+    fn use_attribute_block(&mut self, number: InodeNumber, inode: &Inode) -> u64 {
         let block = inode.file_acl;
         let is_reserved = number < self.context.sb.first_inode && number != ROOT_INODE;
-        if block == 0 || is_reserved && !self.context.sb.is_valid_pointer(block) {
+        if block == BlockNumber::NONE || is_reserved && !self.context.sb.is_valid_pointer(block) {
             // Nobody ever looks for attributes of the reserved ones.
             return 0;
         }
@@ -477,16 +490,12 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
             count: 0,
             inode: number,
         };
-        self.part
-            .xattr_blocks
-            .entry(block as u32)
-            .or_insert(first)
-            .count += 1;
+        self.part.xattr_blocks.entry(block).or_insert(first).count += 1;
         1
     }
 
     /// The size against what is mapped.
-    fn check_size(&mut self, number: u32, inode: &Inode, bytes: &[u8], walk: &Walk) {
+    fn check_size(&mut self, number: InodeNumber, inode: &Inode, bytes: &[u8], walk: &Walk) {
         let sb = self.context.sb;
         let block_size = u64::from(sb.block_size);
         let size = full_size(bytes);
@@ -519,7 +528,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         self.part.has_large_file |= is_regular && size >= 1 << 31;
     }
 
-    fn check_block_count(&mut self, number: u32, inode: &Inode, bytes: &[u8], blocks: u64) {
+    fn check_block_count(&mut self, number: InodeNumber, inode: &Inode, bytes: &[u8], blocks: u64) {
         let sb = self.context.sb;
         let mut found = u64::from(inode.sectors);
         let mut expected = blocks * u64::from(sb.block_size / 512);

@@ -12,9 +12,9 @@ use backstitch_journal::format::Superblock;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::{Error, JournalMap};
 use backstitch_layout::Error as LayoutError;
-use backstitch_layout::Structure;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{BlockNumber, Structure};
 
 /// Looks at the journal inside the file system: at all that a mount needs of it.
 pub(super) fn check<S: Source + ?Sized>(
@@ -24,7 +24,7 @@ pub(super) fn check<S: Source + ?Sized>(
 ) -> Result<(), CheckError> {
     let sb = context.sb;
     let is_inside = sb.features.has_compat(COMPAT_HAS_JOURNAL) && sb.journal_inode == JOURNAL_INODE;
-    if !is_inside || sb.inodes_count < JOURNAL_INODE {
+    if !is_inside || sb.inodes_count < JOURNAL_INODE.0 {
         return Ok(());
     }
     let mut scratch = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn check<S: Source + ?Sized>(
     };
     // The first block that is meant; what tells damage of the map from damage of the superblock.
     let place = Location {
-        block: Some(inode.block[0].into()),
+        block: Some(BlockNumber(inode.block[0].into())),
         ..Location::inode(JOURNAL_INODE)
     };
     let map = match find(context, &copy)? {
@@ -60,7 +60,7 @@ pub(crate) fn find<S: Source + ?Sized>(
     context: &Context<'_, S>,
     copy: &Copy,
 ) -> Result<Result<JournalMap, LayoutError>, CheckError> {
-    let read = |block: u64| {
+    let read = |block: BlockNumber| {
         if !context.sb.is_valid_pointer(block) {
             return Err(LayoutError::corrupt(
                 Structure::JOURNAL,
@@ -94,7 +94,7 @@ fn check_superblock<S: Source + ?Sized>(
 ) -> Result<(), CheckError> {
     let (sb, place) = (context.sb, Location::inode(JOURNAL_INODE));
     let (mut bytes, mut scratch) = ([0; SUPERBLOCK_BYTES], Vec::new());
-    let first = map.block(0).unwrap_or_default();
+    let first = BlockNumber(map.block(0).unwrap_or_default());
     bytes.copy_from_slice(&context.block(first, &mut scratch)?[..SUPERBLOCK_BYTES]);
     let blocks = map.blocks();
     match Superblock::parse(&bytes, sb.block_size, blocks, 0) {

@@ -5,9 +5,9 @@ use super::CheckError;
 use super::inodes::{Scan, full_size};
 use backstitch_ext::format::directory;
 use backstitch_ext::format::inode::{self, FAST_SYMLINK_MAX, Inode};
-use backstitch_layout::FileType;
 use backstitch_layout::tools::Code;
 use backstitch_layout::tools::Source;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 
 /// Flags that only files and directories can have.
 pub(crate) const FLAGS_OF_FILES: u32 = inode::FLAG_IMMUTABLE | inode::FLAG_APPEND;
@@ -17,7 +17,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     /// `.` and a `..`, as only directories do.
     pub(super) fn looks_like_directory(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
     ) -> Result<bool, CheckError> {
         use FileType::{BlockDevice, CharacterDevice, Directory, Regular, Symlink};
@@ -28,8 +28,8 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         }
         let mut pointers = inode.block.iter().filter(|pointer| **pointer != 0);
         let is_free =
-            |block: u64| sb.is_valid_pointer(block) && self.used.bits_from(block) & 1 == 0;
-        if !pointers.all(|pointer| is_free((*pointer).into())) {
+            |block: BlockNumber| sb.is_valid_pointer(block) && self.used.bits_from(block) & 1 == 0;
+        if !pointers.all(|pointer| is_free(BlockNumber((*pointer).into()))) {
             return Ok(false);
         }
         // Device numbers take the place of the first pointers.
@@ -39,12 +39,12 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         }
         let bytes = self
             .context
-            .block(inode.block[0].into(), &mut self.scratch[3])?;
+            .block(BlockNumber(inode.block[0].into()), &mut self.scratch[3])?;
         Ok(directory::starts_with_dots(bytes, number))
     }
 
     /// Fifos, sockets and devices.
-    pub(super) fn check_special(&mut self, number: u32, inode: &Inode, bytes: &[u8]) {
+    pub(super) fn check_special(&mut self, number: InodeNumber, inode: &Inode, bytes: &[u8]) {
         self.check_flags(number, inode);
         let size = full_size(bytes);
         if size != 0 {
@@ -75,7 +75,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             let target = inode.inline_bytes();
             target.iter().position(|byte| *byte == 0)
         } else {
-            let first = u64::from(inode.block[0]);
+            let first = BlockNumber(inode.block[0].into());
             let has_more = inode.block[1..].iter().any(|pointer| *pointer != 0);
             if size >= u64::from(self.context.sb.block_size)
                 || !self.context.sb.is_valid_pointer(first)
@@ -98,7 +98,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     }
 
     /// Flags that no tool sets on what is neither a file nor a directory.
-    pub(super) fn check_flags(&mut self, number: u32, inode: &Inode) {
+    pub(super) fn check_flags(&mut self, number: InodeNumber, inode: &Inode) {
         let flags = inode.flags & FLAGS_OF_FILES;
         if flags != 0 {
             self.add(Code::FlagInvalid, number, || {

@@ -7,18 +7,18 @@ use backstitch_ext::format::features::COMPAT_RESIZE_INODE;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, Inode, POINTERS};
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_ext::format::{RESIZE_INODE, ROOT_INODE};
-use backstitch_layout::GroupNumber;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 
 /// The boot loader's inode: may be anything but a directory.
-const BOOT_LOADER_INODE: u32 = 5;
+const BOOT_LOADER_INODE: InodeNumber = InodeNumber(5);
 
 /// The inodes of user and group quotas where the file system has them, which we do not read.
-pub(super) const QUOTA_INODES: [u32; 2] = [3, 4];
+pub(super) const QUOTA_INODES: [InodeNumber; 2] = [InodeNumber(3), InodeNumber(4)];
 
 /// What is wrong with a reserved inode's mode; `None` where it is fine.
-pub(super) fn bad_mode(number: u32, inode: &Inode) -> Option<String> {
+pub(super) fn bad_mode(number: InodeNumber, inode: &Inode) -> Option<String> {
     let is_fine = match number {
         ROOT_INODE => true,
         BOOT_LOADER_INODE => !inode.is_directory(),
@@ -42,7 +42,7 @@ pub(super) fn check_resize_inode<S: Source + ?Sized>(
     findings: &mut Findings,
     notes: &mut Findings,
 ) -> Result<Option<u64>, CheckError> {
-    if context.sb.inodes_count < RESIZE_INODE {
+    if context.sb.inodes_count < RESIZE_INODE.0 {
         return Ok(None);
     }
     let mut scratch = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn check_resize_inode<S: Source + ?Sized>(
     let is_sound = differing.is_empty();
     for (block, slot, target) in differing {
         let what = || format!("pointer {slot} of its indirect block {block} is {target}");
-        if target == 0 || context.sb.is_valid_pointer(target) {
+        if target == BlockNumber::NONE || context.sb.is_valid_pointer(target) {
             notes.add(Code::ResizeInodeInvalid, place, what);
         } else {
             findings.add(Code::ResizeInodeInvalid, place, what);
@@ -69,7 +69,7 @@ pub(super) fn check_resize_inode<S: Source + ?Sized>(
 }
 
 /// A pointer: its block, its slot in there, and where it leads.
-type Pointer = (u64, usize, u64);
+type Pointer = (BlockNumber, usize, BlockNumber);
 
 /// What is wrong with the inode itself.
 fn wrong_inode(sb: &Superblock, inode: &Inode) -> Option<&'static str> {
@@ -77,11 +77,15 @@ fn wrong_inode(sb: &Superblock, inode: &Inode) -> Option<&'static str> {
         let is_empty = inode.block.iter().all(|pointer| *pointer == 0);
         return (!is_empty).then_some("has blocks, but the resize_inode feature is missing");
     }
-    let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
+    let tree = BlockNumber(inode.block[DOUBLE_INDIRECT].into());
     if (0..POINTERS).any(|index| index != DOUBLE_INDIRECT && inode.block[index] != 0) {
         return Some("has pointers besides the double indirect one");
     }
-    if tree == 0 || !sb.is_valid_pointer(tree) || inode.links == 0 || inode.mode & 0o100_000 == 0 {
+    if tree == BlockNumber::NONE
+        || !sb.is_valid_pointer(tree)
+        || inode.links == 0
+        || inode.mode & 0o100_000 == 0
+    {
         return Some("is no regular file with a double indirect block");
     }
     None
@@ -103,7 +107,7 @@ fn differing_pointers<S: Source + ?Sized>(
         )
     });
     let (mut scratch, mut below, mut result) = (Vec::new(), Vec::new(), Vec::new());
-    let tree = inode.block[DOUBLE_INDIRECT].into();
+    let tree = BlockNumber(inode.block[DOUBLE_INDIRECT].into());
     add_differing(
         tree,
         context.block(tree, &mut scratch)?,
@@ -117,7 +121,7 @@ fn differing_pointers<S: Source + ?Sized>(
         .map(|group| u64::from(group.0) * u64::from(sb.blocks_per_group))
         .collect();
     for (_, block) in slots {
-        let copies = (0..).zip(backups.iter().map(|distance| block + distance));
+        let copies = (0..).zip(backups.iter().map(|distance| block + *distance));
         add_differing(
             block,
             context.block(block, &mut below)?,
@@ -150,9 +154,9 @@ pub(super) fn resize_end(sb: &Superblock) -> u64 {
 
 /// Adds the pointers that are not what they should be: those of `slots`, and zeros elsewhere.
 fn add_differing(
-    block: u64,
+    block: BlockNumber,
     bytes: &[u8],
-    slots: impl Iterator<Item = (u32, u64)> + Clone,
+    slots: impl Iterator<Item = (u32, BlockNumber)> + Clone,
     result: &mut Vec<Pointer>,
 ) {
     // Nearly always all is well, and then counting does.
@@ -166,7 +170,7 @@ fn add_differing(
     if has_all && used == slots.clone().count() {
         return;
     }
-    let mut expected = vec![0; bytes.len() / 4];
+    let mut expected = vec![BlockNumber::NONE; bytes.len() / 4];
     for (slot, target) in slots {
         expected[slot as usize] = target;
     }
@@ -184,24 +188,25 @@ pub(super) fn resize_blocks<S: Source + ?Sized>(
     inode: &Inode,
 ) -> Result<u64, CheckError> {
     let sb = context.sb;
-    let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
-    if tree == 0 || !sb.is_valid_pointer(tree) {
+    let tree = BlockNumber(inode.block[DOUBLE_INDIRECT].into());
+    if tree == BlockNumber::NONE || !sb.is_valid_pointer(tree) {
         return Ok(0);
     }
     let (mut scratch, mut below, mut blocks) = (Vec::new(), Vec::new(), 1);
     let bytes = context.block(tree, &mut scratch)?;
     for slot in 0..context.block_size() / 4 {
         let indirect = pointer(bytes, slot);
-        if indirect != 0 && sb.is_valid_pointer(indirect) {
+        if indirect != BlockNumber::NONE && sb.is_valid_pointer(indirect) {
             let backups = context.block(indirect, &mut below)?;
-            let used = (0..context.block_size() / 4).filter(|slot| pointer(backups, *slot) != 0);
+            let used = (0..context.block_size() / 4)
+                .filter(|slot| pointer(backups, *slot) != BlockNumber::NONE);
             blocks += 1 + used.count() as u64;
         }
     }
     Ok(blocks)
 }
 
-fn pointer(block: &[u8], slot: usize) -> u64 {
+fn pointer(block: &[u8], slot: usize) -> BlockNumber {
     let bytes = &block[slot * 4..slot * 4 + 4];
-    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into()
+    BlockNumber(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into())
 }

@@ -5,7 +5,7 @@ use backstitch_ext::format::GroupDescriptor;
 use backstitch_ext::format::directory::type_code;
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_layout::tools::Source;
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -60,22 +60,22 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
     /// One block.
     pub(crate) fn block<'b>(
         &'b self,
-        block: u64,
+        block: BlockNumber,
         scratch: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], CheckError> {
-        let offset = block << self.sb.block_size_bits;
+        let offset = self.sb.block_offset(block);
         Ok(self.source.bytes(offset, self.block_size(), scratch)?)
     }
 
     /// One inode's bytes.
     pub(crate) fn inode<'b>(
         &'b self,
-        inode: u32,
+        inode: InodeNumber,
         scratch: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], CheckError> {
         let group = &self.groups[self.sb.group_of_inode(inode).index()];
         let (block, offset) = group.inode_location(self.sb, inode);
-        let offset = (block << self.sb.block_size_bits) + offset as u64;
+        let offset = self.sb.block_offset(block) + offset as u64;
         Ok(self
             .source
             .bytes(offset, self.sb.inode_size as usize, scratch)?)
@@ -83,7 +83,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
 
     /// Whether a block belongs to the file system itself: superblocks, descriptors, bitmaps, inode
     /// tables.
-    pub(crate) fn is_metadata(&self, block: u64) -> bool {
+    pub(crate) fn is_metadata(&self, block: BlockNumber) -> bool {
         if !self.sb.is_valid_pointer(block) {
             return false;
         }
@@ -180,19 +180,19 @@ impl BlockSet {
     }
 
     /// Adds a block; `false` where it was in the set already. The block must exist.
-    pub(crate) fn insert(&mut self, block: u64) -> bool {
-        let bit = 1 << (block % 64);
-        let word = &mut self.words[(block / 64) as usize];
+    pub(crate) fn insert(&mut self, block: BlockNumber) -> bool {
+        let bit = 1 << (block.0 % 64);
+        let word = &mut self.words[(block.0 / 64) as usize];
         let is_new = *word & bit == 0;
         *word |= bit;
         is_new
     }
 
-    fn insert_run(&mut self, first: u64, count: u64) {
+    fn insert_run(&mut self, first: BlockNumber, count: u64) {
         let (mut block, end) = (first, first + count);
         while block < end {
-            if block.is_multiple_of(64) && block + 64 <= end {
-                self.words[(block / 64) as usize] = u64::MAX;
+            if block.0.is_multiple_of(64) && block + 64 <= end {
+                self.words[(block.0 / 64) as usize] = u64::MAX;
                 block += 64;
             } else {
                 self.insert(block);
@@ -203,12 +203,13 @@ impl BlockSet {
 
     /// Adds another set; gives the blocks that were in both, `common` (which is in both by design)
     /// left out.
-    pub(crate) fn join(&mut self, other: &BlockSet, common: &BlockSet) -> Vec<u64> {
+    pub(crate) fn join(&mut self, other: &BlockSet, common: &BlockSet) -> Vec<BlockNumber> {
         let mut twice = Vec::new();
         for (index, word) in self.words.iter_mut().enumerate() {
             let mut both = *word & other.words[index] & !common.words[index];
             while both != 0 {
-                twice.push(index as u64 * 64 + u64::from(both.trailing_zeros()));
+                let block = index as u64 * 64 + u64::from(both.trailing_zeros());
+                twice.push(BlockNumber(block));
                 both &= both - 1;
             }
             *word |= other.words[index];
@@ -217,8 +218,8 @@ impl BlockSet {
     }
 
     /// The bits of 64 blocks from `block` on, which need not be a multiple of 64.
-    pub(crate) fn bits_from(&self, block: u64) -> u64 {
-        let (index, shift) = ((block / 64) as usize, block % 64);
+    pub(crate) fn bits_from(&self, block: BlockNumber) -> u64 {
+        let (index, shift) = ((block.0 / 64) as usize, block.0 % 64);
         let word = |index: usize| self.words.get(index).copied().unwrap_or(0);
         if shift == 0 {
             return word(index);
@@ -251,7 +252,7 @@ pub(crate) struct InodeInfo {
 
 /// A directory of pass 1.
 pub(crate) struct Directory {
-    pub(crate) inode: u32,
+    pub(crate) inode: InodeNumber,
     /// Its blocks in [`Gathered::directory_blocks`].
     pub(crate) blocks: std::ops::Range<usize>,
     /// One more than the last block that it maps.
@@ -275,7 +276,7 @@ pub(crate) struct DirectoryBlock {
 pub(crate) struct XattrUse {
     pub(crate) count: u32,
     /// The first of them.
-    pub(crate) inode: u32,
+    pub(crate) inode: InodeNumber,
 }
 
 /// Everything that pass 1 gathers.
@@ -287,14 +288,14 @@ pub(crate) struct Gathered {
     /// In the order of their inodes.
     pub(crate) directories: Vec<Directory>,
     pub(crate) directory_blocks: Vec<DirectoryBlock>,
-    pub(crate) xattr_blocks: FxHashMap<u32, XattrUse>,
+    pub(crate) xattr_blocks: FxHashMap<BlockNumber, XattrUse>,
     /// Whether a regular file has 2 GiB or more.
     pub(crate) has_large_file: bool,
 }
 
 impl Gathered {
     /// What is known of an inode; `None` where it is not in use. The number must be an inode's.
-    pub(crate) fn inode(&self, sb: &Superblock, inode: u32) -> Option<&InodeInfo> {
+    pub(crate) fn inode(&self, sb: &Superblock, inode: InodeNumber) -> Option<&InodeInfo> {
         let group = self
             .inodes
             .get(sb.group_of_inode(inode).index())?
@@ -304,7 +305,7 @@ impl Gathered {
     }
 
     /// The place in [`Gathered::directories`] of an inode that may be one.
-    pub(crate) fn directory_index_of(&self, info: &InodeInfo, inode: u32) -> Option<u32> {
+    pub(crate) fn directory_index_of(&self, info: &InodeInfo, inode: InodeNumber) -> Option<u32> {
         let is_directory = info.type_code == type_code(FileType::Directory);
         let index = if is_directory {
             self.directory_index(inode)
@@ -315,7 +316,7 @@ impl Gathered {
     }
 
     /// A directory's place in [`Gathered::directories`].
-    pub(crate) fn directory_index(&self, inode: u32) -> Option<usize> {
+    pub(crate) fn directory_index(&self, inode: InodeNumber) -> Option<usize> {
         self.directories
             .binary_search_by_key(&inode, |directory| directory.inode)
             .ok()
@@ -331,17 +332,17 @@ mod tests {
         let mut one = BlockSet::new(200);
         let mut other = BlockSet::new(200);
         let mut common = BlockSet::new(200);
-        common.insert(1);
+        common.insert(BlockNumber(1));
         for block in [1, 63, 64, 199] {
-            assert!(one.insert(block));
-            assert!(!one.insert(block));
+            assert!(one.insert(BlockNumber(block)));
+            assert!(!one.insert(BlockNumber(block)));
         }
-        other.insert_run(1, 130);
-        assert_eq!(one.join(&other, &common), [63, 64]);
+        other.insert_run(BlockNumber(1), 130);
+        assert_eq!(one.join(&other, &common), [63, 64].map(BlockNumber));
         assert_eq!(one.len(), 131);
-        assert_eq!(one.bits_from(130), 1);
-        assert_eq!(one.bits_from(136) >> 63, 1);
-        assert_eq!(one.bits_from(192), 1 << 7);
+        assert_eq!(one.bits_from(BlockNumber(130)), 1);
+        assert_eq!(one.bits_from(BlockNumber(136)) >> 63, 1);
+        assert_eq!(one.bits_from(BlockNumber(192)), 1 << 7);
     }
 
     #[test]

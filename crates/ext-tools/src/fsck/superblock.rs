@@ -15,9 +15,9 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE, not_ext2};
 use backstitch_ext::journal::superblock_names_journal;
-use backstitch_layout::GroupNumber;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
+use backstitch_layout::{BlockNumber, GroupNumber};
 use zerocopy::FromBytes;
 
 /// The compat features with which this check knows what is right.
@@ -128,7 +128,7 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
     for (name, inode) in quota_inodes(raw) {
         // The check refuses images with the quota feature, so nothing keeps quotas here. e2fsck
         // takes such an inode away from its names all the same, if it exists.
-        if (sb.first_inode..=sb.inodes_count).contains(&inode) {
+        if (sb.first_inode.0..=sb.inodes_count).contains(&inode) {
             wrong(format!(
                 "{name} is {inode}, but the quota feature is missing"
             ));
@@ -145,7 +145,7 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
         wrong("a journal is named, but has_journal is missing".into());
     }
     let is_outside = raw.s_journal_inum.get() == 0 && raw.s_journal_uuid != [0; 16];
-    if has_journal && raw.s_journal_inum.get() != JOURNAL_INODE && !is_outside {
+    if has_journal && raw.s_journal_inum.get() != JOURNAL_INODE.0 && !is_outside {
         wrong("the journal is not in its inode".into());
     }
     if has_journal && raw.s_journal_inum.get() != 0 && raw.s_journal_uuid != [0; 16] {
@@ -169,7 +169,7 @@ pub(crate) fn read_groups<S: Source + ?Sized>(
     findings: &mut Findings,
 ) -> Result<Option<Vec<GroupDescriptor>>, CheckError> {
     let length = sb.groups as usize * sb.desc_size as usize;
-    let offset = group::descriptor_table_block(sb) << sb.block_size_bits;
+    let offset = sb.block_offset(group::descriptor_table_block(sb));
     let mut groups = Vec::with_capacity(sb.groups as usize);
     let mut are_good = true;
     let (mut scratch, mut at) = (Vec::new(), 0);
@@ -292,7 +292,7 @@ pub(crate) fn identity(bytes: &[u8]) -> Option<[u64; 12]> {
     ])
 }
 
-fn places(descriptor: &GroupDescriptor) -> [u64; 3] {
+fn places(descriptor: &GroupDescriptor) -> [BlockNumber; 3] {
     [
         descriptor.block_bitmap,
         descriptor.inode_bitmap,

@@ -6,7 +6,7 @@ use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::type_code;
 use backstitch_layout::tools::Source;
 use backstitch_layout::tools::{Code, Findings, Location};
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use std::sync::atomic::Ordering;
 
 /// A directory with more links than this has a count of 1, which says "many" (ext4's `dir_nlink`).
@@ -36,9 +36,9 @@ struct Tree {
     /// For each directory the one that contains it, as places in the list of directories.
     parents: Vec<u32>,
     /// The inodes of those that were being moved, in order.
-    moved: Vec<u32>,
+    moved: Vec<InodeNumber>,
     /// The inodes of those without a name, in order.
-    unconnected: Vec<u32>,
+    unconnected: Vec<InodeNumber>,
 }
 
 /// Finds for each directory the one that contains it.
@@ -88,7 +88,7 @@ fn check_parents(gathered: &Gathered, names: &Names, findings: &mut Findings) ->
             }
         };
         // A missing `..` was found before.
-        if dot_dot != 0 && dot_dot != parent {
+        if dot_dot != InodeNumber::NONE && dot_dot != parent {
             findings.add(Code::DotDotWrong, place, || {
                 format!(".. is {dot_dot}, not {parent}")
             });
@@ -138,7 +138,7 @@ fn check_links<S: Source + ?Sized>(
             let inode = first + index as u32;
             let is_exempt = inode < sb.first_inode && inode != ROOT_INODE;
             if info.is_used && !is_exempt && !info.is_imagic {
-                let place_of = |list: &[u32]| list.binary_search(&inode).is_ok();
+                let place_of = |list: &[InodeNumber]| list.binary_search(&inode).is_ok();
                 let (is_moved, is_lost) = (place_of(&tree.moved), place_of(&tree.unconnected));
                 check_inode(inode, info, is_moved, is_lost, findings);
             }
@@ -147,7 +147,7 @@ fn check_links<S: Source + ?Sized>(
 }
 
 fn check_inode(
-    inode: u32,
+    inode: InodeNumber,
     info: &InodeInfo,
     is_moved: bool,
     is_lost: bool,

@@ -221,7 +221,7 @@ impl Numbers {
             wanted_blocks: blocks,
             blocks,
             blocks_per_group: blocks_per_group(options, block_size)?,
-            wanted_inodes: wanted_inodes.max(u64::from(GOOD_OLD_FIRST_INODE) + 1),
+            wanted_inodes: wanted_inodes.max(u64::from(GOOD_OLD_FIRST_INODE.0) + 1),
             groups: 0,
             inodes_per_group: 0,
             descriptor_blocks: 0,
@@ -295,7 +295,7 @@ impl Numbers {
         per_group = per_group.min((1 << 16) - per_block).min(bits);
         per_group = per_group.next_multiple_of(per_block) & !7;
         // mke2fs rounds small tables down and then finds no inode for lost+found.
-        let least = (u64::from(GOOD_OLD_FIRST_INODE) + 1).div_ceil(self.groups);
+        let least = (u64::from(GOOD_OLD_FIRST_INODE.0) + 1).div_ceil(self.groups);
         self.inodes_per_group = per_group.max(least.next_multiple_of(8)).min(bits);
         true
     }
@@ -368,7 +368,7 @@ impl Numbers {
 
     fn set_revision_fields(&self, raw: &mut RawSuperblock, options: &Mkfs) {
         // Revision 0 has neither field, but e2fsprogs fills them.
-        raw.s_first_ino = GOOD_OLD_FIRST_INODE.into();
+        raw.s_first_ino = GOOD_OLD_FIRST_INODE.0.into();
         raw.s_inode_size = (self.inode_size as u16).into();
         if options.revision == 0 {
             return;

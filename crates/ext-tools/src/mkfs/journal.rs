@@ -2,6 +2,7 @@
 
 use backstitch_journal::format::superblock::MIN_BLOCKS;
 use backstitch_journal::format::{Features as JournalFeatures, Superblock as JournalSuperblock};
+use backstitch_layout::BlockNumber;
 
 use super::writer::{Writer, put_pointer};
 use super::{Mkfs, MkfsError};
@@ -96,7 +97,8 @@ impl Writer<'_> {
         let mut raw = self.new_inode(0o100_600, 1, &[]);
         let mut copy = [0; POINTERS + 2];
         for (index, pointer) in copy.iter_mut().take(POINTERS).enumerate() {
-            *pointer = tree.take(index.saturating_sub(DIRECT_POINTERS - 1)) as u32;
+            let block = tree.take(index.saturating_sub(DIRECT_POINTERS - 1));
+            *pointer = block.0 as u32;
         }
         let (data, indirect) = (tree.data, tree.indirect);
         let mut sb = JournalSuperblock::new(self.sb.block_size, blocks, 0, self.options.uuid);
@@ -105,7 +107,7 @@ impl Writer<'_> {
         first.resize(self.block_size(), 0);
         self.write_block(data[0], first)?;
         for block in &data[1..] {
-            self.write_zero_blocks(*block..block + 1)?;
+            self.write_zero_blocks(*block..*block + 1)?;
         }
         let sectors = (data.len() + indirect.len()) as u32 * (self.sb.block_size / 512);
         for (block, bytes) in indirect {
@@ -127,23 +129,23 @@ impl Writer<'_> {
 
 /// A file's map as it is built.
 struct Tree {
-    taken: std::vec::IntoIter<u64>,
+    taken: std::vec::IntoIter<BlockNumber>,
     /// The file's blocks that are still to be placed.
     left: u32,
-    data: Vec<u64>,
-    indirect: Vec<(u64, Vec<u8>)>,
+    data: Vec<BlockNumber>,
+    indirect: Vec<(BlockNumber, Vec<u8>)>,
     pointers: usize,
 }
 
 impl Tree {
     /// A block of the file, or a tree of `depth` levels of indirect blocks above some; 0 once all
     /// are placed.
-    fn take(&mut self, depth: usize) -> u64 {
+    fn take(&mut self, depth: usize) -> BlockNumber {
         if self.left == 0 {
-            return 0;
+            return BlockNumber::NONE;
         }
         let Some(block) = self.taken.next() else {
-            return 0;
+            return BlockNumber::NONE;
         };
         if depth == 0 {
             self.left -= 1;

@@ -13,7 +13,7 @@ use backstitch_ext::format::{
     GOOD_OLD_FIRST_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, bitmap,
 };
 use backstitch_ext::journal::BACKUP_BLOCKS;
-use backstitch_layout::{FileType, GroupNumber, Timestamp};
+use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber, Timestamp};
 use std::ops::Range;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -22,7 +22,7 @@ const BATCH_BYTES: u64 = 4 << 20;
 /// Zeros are written in pieces of this size.
 const ZEROS_BYTES: usize = 64 << 10;
 /// lost+found is the first inode that is not reserved.
-const LOST_AND_FOUND_INODE: u32 = GOOD_OLD_FIRST_INODE;
+const LOST_AND_FOUND_INODE: InodeNumber = GOOD_OLD_FIRST_INODE;
 
 /// Writes everything that the geometry says.
 pub(super) fn write(
@@ -77,9 +77,9 @@ pub(super) struct Writer<'a> {
     batch: Batch<'a>,
     zeros: Buffer,
     /// Blocks that the first files got, in ascending order.
-    allocated: Vec<u64>,
+    allocated: Vec<BlockNumber>,
     /// The inodes that are not empty, with their bytes.
-    inodes: Vec<(u32, Vec<u8>)>,
+    inodes: Vec<(InodeNumber, Vec<u8>)>,
     /// The free blocks of all groups, known once the first files are written.
     free_blocks_total: u64,
     /// The journal's pointers and size, for the superblock's copy.
@@ -109,9 +109,13 @@ impl<'a> Writer<'a> {
         self.sb.block_size as usize
     }
 
-    pub(super) fn write_block(&mut self, block: u64, bytes: Vec<u8>) -> Result<(), MkfsError> {
+    pub(super) fn write_block(
+        &mut self,
+        block: BlockNumber,
+        bytes: Vec<u8>,
+    ) -> Result<(), MkfsError> {
         self.batch
-            .push(block << self.sb.block_size_bits, vec![bytes.into()])
+            .push(self.sb.block_offset(block), vec![bytes.into()])
     }
 
     /// Writes zeros unless they are there already.
@@ -132,9 +136,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(super) fn write_zero_blocks(&mut self, blocks: Range<u64>) -> Result<(), MkfsError> {
-        let bits = self.sb.block_size_bits;
-        self.write_zeros(blocks.start << bits..blocks.end << bits)
+    pub(super) fn write_zero_blocks(
+        &mut self,
+        blocks: Range<BlockNumber>,
+    ) -> Result<(), MkfsError> {
+        let [start, end] = [blocks.start, blocks.end].map(|block| self.sb.block_offset(block));
+        self.write_zeros(start..end)
     }
 
     /// Removes what another file system may have left where it would be recognised, the superblock
@@ -145,7 +152,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes free blocks, in order, skipping what belongs to the groups.
-    pub(super) fn allocate(&mut self, count: u32) -> Vec<u64> {
+    pub(super) fn allocate(&mut self, count: u32) -> Vec<BlockNumber> {
         let mut taken = Vec::new();
         for group in GroupNumber::all(self.sb.groups) {
             let first = self.sb.group_first_block(group);
@@ -154,8 +161,8 @@ impl<'a> Writer<'a> {
             let start = self
                 .allocated
                 .last()
-                .map_or(data, |last| data.max(last + 1));
-            for block in start..end {
+                .map_or(data, |last| data.max(*last + 1));
+            for block in start.up_to(end) {
                 if taken.len() == count as usize {
                     return taken;
                 }
@@ -192,7 +199,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn write_root(&mut self, blocks: &[u64]) -> Result<(), MkfsError> {
+    fn write_root(&mut self, blocks: &[BlockNumber]) -> Result<(), MkfsError> {
         let code = self.directory_code();
         let name = b"lost+found";
         let mut block =
@@ -213,7 +220,7 @@ impl<'a> Writer<'a> {
         self.write_block(blocks[0], block)
     }
 
-    fn write_lost_and_found(&mut self, blocks: &[u64]) -> Result<(), MkfsError> {
+    fn write_lost_and_found(&mut self, blocks: &[BlockNumber]) -> Result<(), MkfsError> {
         let block_size = self.block_size();
         let code = self.directory_code();
         let first =
@@ -247,7 +254,7 @@ impl<'a> Writer<'a> {
             put_pointer(&mut tree_block, slot, block);
             let mut indirect = vec![0; self.block_size()];
             for (slot, distance) in backups.iter().take(pointers).enumerate() {
-                put_pointer(&mut indirect, slot, block + distance);
+                put_pointer(&mut indirect, slot, block + *distance);
             }
             self.write_block(block, indirect)?;
         }
@@ -256,7 +263,7 @@ impl<'a> Writer<'a> {
         let per_block = self.sb.block_size / 512;
         let blocks = 1 + reserved * (1 + backups.len().min(pointers));
         raw.i_blocks_lo = (blocks as u32 * per_block).into();
-        raw.i_block[DOUBLE_INDIRECT] = (tree as u32).into();
+        raw.i_block[DOUBLE_INDIRECT] = (tree.0 as u32).into();
         let mapped = (DIRECT_POINTERS + pointers + pointers * pointers) as u64;
         let size = mapped << self.sb.block_size_bits;
         raw.i_size_lo = (size as u32).into();
@@ -270,7 +277,7 @@ impl<'a> Writer<'a> {
     }
 
     /// An inode with these direct blocks, owned by root, all times now.
-    pub(super) fn new_inode(&self, mode: u16, links: u16, blocks: &[u64]) -> RawInode {
+    pub(super) fn new_inode(&self, mode: u16, links: u16, blocks: &[BlockNumber]) -> RawInode {
         let mut raw = RawInode::new_zeroed();
         let (seconds, _) = encode_time(self.now(), self.has_extra());
         raw.i_mode = mode.into();
@@ -279,7 +286,7 @@ impl<'a> Writer<'a> {
         raw.i_blocks_lo = (blocks.len() as u32 * (self.sb.block_size / 512)).into();
         (raw.i_atime, raw.i_ctime, raw.i_mtime) = (seconds.into(), seconds.into(), seconds.into());
         for (pointer, block) in raw.i_block.iter_mut().zip(blocks) {
-            *pointer = (*block as u32).into();
+            *pointer = (block.0 as u32).into();
         }
         raw
     }
@@ -295,7 +302,7 @@ impl<'a> Writer<'a> {
         self.sb.inode_size as usize > BASE_SIZE
     }
 
-    pub(super) fn add_inode(&mut self, number: u32, raw: &RawInode) {
+    pub(super) fn add_inode(&mut self, number: InodeNumber, raw: &RawInode) {
         let mut bytes = raw.as_bytes().to_vec();
         if self.has_extra() {
             let (seconds, epoch) = encode_time(self.now(), true);
@@ -321,14 +328,14 @@ impl<'a> Writer<'a> {
                 self.inode_bitmap(group).into(),
             ];
             self.batch
-                .push(block_bitmap << self.sb.block_size_bits, bitmaps)?;
+                .push(self.sb.block_offset(block_bitmap), bitmaps)?;
             self.write_inode_table(group, block_bitmap + 2)?;
         }
         Ok(())
     }
 
     /// What the first files got of a group.
-    fn allocated_in_group(&self, group: GroupNumber) -> &[u64] {
+    fn allocated_in_group(&self, group: GroupNumber) -> &[BlockNumber] {
         let first = self.sb.group_first_block(group);
         let end = first + u64::from(self.sb.blocks_in_group(group));
         let place = |block| self.allocated.partition_point(|taken| *taken < block);
@@ -345,7 +352,7 @@ impl<'a> Writer<'a> {
             self.geometry.overhead_of_group(group) as usize,
         );
         for block in self.allocated_in_group(group) {
-            bitmap::set(&mut bytes, (block - first) as usize);
+            bitmap::set(&mut bytes, (*block - first) as usize);
         }
         // What lies behind the group's end cannot be allocated.
         bitmap::set_range(&mut bytes, blocks, self.block_size() * 8);
@@ -354,7 +361,7 @@ impl<'a> Writer<'a> {
 
     fn inode_bitmap(&self, group: GroupNumber) -> Vec<u8> {
         let mut bytes = vec![0; self.block_size()];
-        for inode in 1..=LOST_AND_FOUND_INODE {
+        for inode in InodeNumber::FIRST.through(LOST_AND_FOUND_INODE) {
             if self.sb.group_of_inode(inode) == group {
                 bitmap::set(&mut bytes, self.sb.index_in_group(inode) as usize);
             }
@@ -365,7 +372,11 @@ impl<'a> Writer<'a> {
     }
 
     /// The blocks with inodes in them, and zeros for the others.
-    fn write_inode_table(&mut self, group: GroupNumber, table: u64) -> Result<(), MkfsError> {
+    fn write_inode_table(
+        &mut self,
+        group: GroupNumber,
+        table: BlockNumber,
+    ) -> Result<(), MkfsError> {
         let mut used: Vec<(u64, Vec<u8>)> = Vec::new();
         for (number, bytes) in &self.inodes {
             if self.sb.group_of_inode(*number) != group {
@@ -398,7 +409,9 @@ impl<'a> Writer<'a> {
     }
 
     fn free_inodes(&self, group: GroupNumber) -> u32 {
-        let used = (1..=LOST_AND_FOUND_INODE).filter(|i| self.sb.group_of_inode(*i) == group);
+        let used = InodeNumber::FIRST
+            .through(LOST_AND_FOUND_INODE)
+            .filter(|i| self.sb.group_of_inode(*i) == group);
         self.sb.inodes_per_group - used.count() as u32
     }
 
@@ -410,9 +423,9 @@ impl<'a> Writer<'a> {
             .iter()
             .filter(|inode| self.sb.group_of_inode(**inode) == group);
         let mut raw = RawGroupDescriptor::new_zeroed();
-        raw.bg_block_bitmap_lo = (block_bitmap as u32).into();
-        raw.bg_inode_bitmap_lo = (block_bitmap as u32 + 1).into();
-        raw.bg_inode_table_lo = (block_bitmap as u32 + 2).into();
+        raw.bg_block_bitmap_lo = (block_bitmap.0 as u32).into();
+        raw.bg_inode_bitmap_lo = (block_bitmap.0 as u32 + 1).into();
+        raw.bg_inode_table_lo = (block_bitmap.0 as u32 + 2).into();
         raw.bg_free_blocks_count_lo = (self.free_blocks(group) as u16).into();
         raw.bg_free_inodes_count_lo = (self.free_inodes(group) as u16).into();
         raw.bg_used_dirs_count_lo = (own.count() as u16).into();
@@ -431,7 +444,7 @@ impl<'a> Writer<'a> {
         let table: Buffer = table.into();
         for group in GroupNumber::all(self.sb.groups).filter(|group| self.sb.has_super(*group)) {
             let first = self.sb.group_first_block(group);
-            let behind = (first + 1) << self.sb.block_size_bits;
+            let behind = self.sb.block_offset(first + 1);
             self.batch.push(behind, vec![table.clone()])?;
             if group.0 > 0 {
                 let mut block = self.superblock(group).to_vec();
@@ -453,9 +466,9 @@ impl<'a> Writer<'a> {
             .map(|group| self.free_blocks(group))
             .sum();
         raw.s_free_blocks_count_lo = (free_blocks as u32).into();
-        raw.s_free_inodes_count = (self.sb.inodes_count - LOST_AND_FOUND_INODE).into();
+        raw.s_free_inodes_count = (self.sb.inodes_count - LOST_AND_FOUND_INODE.0).into();
         if let Some(copy) = self.journal {
-            raw.s_journal_inum = JOURNAL_INODE.into();
+            raw.s_journal_inum = JOURNAL_INODE.0.into();
             raw.s_jnl_backup_type = BACKUP_BLOCKS;
             raw.s_jnl_blocks = copy.map(Into::into);
         }
@@ -481,6 +494,6 @@ impl<'a> Writer<'a> {
 }
 
 /// Sets pointer `slot` of an indirect block.
-pub(super) fn put_pointer(block: &mut [u8], slot: usize, target: u64) {
-    block[slot * 4..slot * 4 + 4].copy_from_slice(&(target as u32).to_le_bytes());
+pub(super) fn put_pointer(block: &mut [u8], slot: usize, target: BlockNumber) {
+    block[slot * 4..slot * 4 + 4].copy_from_slice(&(target.0 as u32).to_le_bytes());
 }

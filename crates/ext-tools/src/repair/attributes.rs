@@ -5,6 +5,7 @@ use crate::fsck::state::{BlockSet, Context};
 use crate::fsck::{CheckError, Location, Options, block_fault};
 use backstitch_ext::format::inode::offset;
 use backstitch_ext::format::xattr;
+use backstitch_layout::BlockNumber;
 
 impl Fixer<'_, '_> {
     /// The blocks of the file system itself.
@@ -14,13 +15,13 @@ impl Fixer<'_, '_> {
     }
 
     /// Whether a block is one of those.
-    pub(super) fn is_metadata(&self, block: u64) -> bool {
+    pub(super) fn is_metadata(&self, block: BlockNumber) -> bool {
         let options = Options::default();
         Context::new(&*self.image, self.sb, &self.facts.groups, &options).is_metadata(block)
     }
 
     /// Whether a block is a superblock, a descriptor or kept for one.
-    pub(super) fn is_superblock_area(&self, block: u64) -> bool {
+    pub(super) fn is_superblock_area(&self, block: BlockNumber) -> bool {
         let group = self.sb.group_of_block(block);
         block - self.sb.group_first_block(group) < self.sb.super_blocks_in_group(group).into()
     }
@@ -28,13 +29,7 @@ impl Fixer<'_, '_> {
     /// Takes unsound attribute blocks from their inodes, and gives them a copy of sound ones that
     /// are somebody's contents too.
     pub(super) fn attribute_blocks(&mut self, claimed: &BlockSet) -> Result<(), CheckError> {
-        let blocks: Vec<u64> = self
-            .facts
-            .gathered
-            .xattr_blocks
-            .keys()
-            .map(|b| u64::from(*b))
-            .collect();
+        let blocks: Vec<BlockNumber> = self.facts.gathered.xattr_blocks.keys().copied().collect();
         let mut replaced = rustc_hash::FxHashMap::default();
         for block in blocks {
             let bytes = self.block(block)?;
@@ -57,7 +52,11 @@ impl Fixer<'_, '_> {
                 continue;
             };
             let mut bytes = self.inode_bytes(number)?;
-            put_u32(&mut bytes, offset::FILE_ACL, copy.unwrap_or(0) as u32);
+            put_u32(
+                &mut bytes,
+                offset::FILE_ACL,
+                copy.unwrap_or_default().0 as u32,
+            );
             self.put_inode(number, &bytes)?;
             let what = match copy {
                 Some(_) => "attribute block that is something else too copied",
@@ -69,8 +68,8 @@ impl Fixer<'_, '_> {
     }
 
     /// Writes how many inodes use an attribute block, and its hash.
-    pub(super) fn attribute_count(&mut self, block: u64) -> Result<(), CheckError> {
-        let users = self.facts.gathered.xattr_blocks.get(&(block as u32));
+    pub(super) fn attribute_count(&mut self, block: BlockNumber) -> Result<(), CheckError> {
+        let users = self.facts.gathered.xattr_blocks.get(&block);
         let count = users.map_or(0, |users| users.count);
         let mut bytes = self.block(block)?;
         put_u32(&mut bytes, xattr::OFFSET_REFCOUNT, count);

@@ -8,6 +8,7 @@ use backstitch_ext::format::features::RO_COMPAT_HUGE_FILE;
 use backstitch_ext::format::inode::{self, offset};
 use backstitch_ext::format::{JOURNAL_INODE, RESIZE_INODE, RawInode};
 use backstitch_ext::journal::superblock_copy;
+use backstitch_layout::{BlockNumber, InodeNumber};
 use std::sync::atomic::Ordering;
 
 /// Directories with more links count 1, which says "many".
@@ -27,7 +28,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    fn links(&mut self, number: u32) -> Result<(), CheckError> {
+    fn links(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         let Some(info) = self.info(number) else {
             return Ok(());
         };
@@ -47,13 +48,15 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    fn block_count(&mut self, number: u32) -> Result<(), CheckError> {
+    fn block_count(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         if number == RESIZE_INODE {
             return self.resize_inode();
         }
         let (mut blocks, _) = self.extent(number)?;
         let parsed = self.inode(number)?;
-        blocks += u64::from(parsed.file_acl != 0 && self.sb.is_valid_pointer(parsed.file_acl));
+        blocks += u64::from(
+            parsed.file_acl != BlockNumber::NONE && self.sb.is_valid_pointer(parsed.file_acl),
+        );
         let has_huge = self.sb.features.has_ro_compat(RO_COMPAT_HUGE_FILE);
         let is_huge = has_huge && parsed.flags & inode::FLAG_HUGE_FILE != 0;
         let per_block = if is_huge {
@@ -89,7 +92,7 @@ impl Fixer<'_, '_> {
     }
 
     /// Whether it is the journal, with the size that the superblock's copy of its inode has too.
-    fn has_journals_size(&self, number: u32) -> Result<bool, CheckError> {
+    fn has_journals_size(&self, number: InodeNumber) -> Result<bool, CheckError> {
         if number != JOURNAL_INODE {
             return Ok(false);
         }
@@ -98,7 +101,7 @@ impl Fixer<'_, '_> {
     }
 
     /// Makes the size what is mapped.
-    fn stretch(&mut self, number: u32) -> Result<(), CheckError> {
+    fn stretch(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         let (_, end) = self.extent(number)?;
         let size = end << self.sb.block_size_bits;
         let is_directory = self.inode(number)?.is_directory();
@@ -113,7 +116,7 @@ impl Fixer<'_, '_> {
 
     /// Takes the blocks behind the end away: the size is right, since soft updates write it last
     /// when a file grows, and first when it shrinks.
-    fn cut(&mut self, number: u32) -> Result<(), CheckError> {
+    fn cut(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         let size = self.inode(number)?.size;
         let end = size.div_ceil(self.sb.block_size.into());
@@ -123,7 +126,7 @@ impl Fixer<'_, '_> {
                 return Ok(Verdict::Keep);
             }
             cleared += 1;
-            Ok(Verdict::Set(0))
+            Ok(Verdict::Set(BlockNumber::NONE))
         })?;
         self.put_inode(number, &bytes)?;
         let what = format!("{cleared} pointers behind its {size} bytes cleared");

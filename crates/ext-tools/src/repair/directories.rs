@@ -11,7 +11,7 @@ use backstitch_ext::format::directory::{
 use backstitch_ext::format::features::INCOMPAT_FILETYPE;
 use backstitch_ext::format::htree::{self, block::Root};
 use backstitch_ext::format::inode::{self, offset};
-use backstitch_layout::FileType;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 const TRIED_BLOCKS: usize = 16;
 
 /// A block, and an offset in it.
-type Place = (u64, usize);
+type Place = (BlockNumber, usize);
 
 /// An entry of a sound block, to be judged.
 struct Found {
     at: usize,
-    inode: u32,
+    inode: InodeNumber,
     file_type: u8,
     name: Vec<u8>,
 }
@@ -46,7 +46,7 @@ impl Fixer<'_, '_> {
     }
 
     /// The blocks of a directory in order; those that somebody else has are left out.
-    pub(super) fn directory_blocks(&self, number: u32) -> Vec<(u64, u64)> {
+    pub(super) fn directory_blocks(&self, number: InodeNumber) -> Vec<(u64, BlockNumber)> {
         let Some(index) = self.facts.gathered.directory_index(number) else {
             return Vec::new();
         };
@@ -54,18 +54,18 @@ impl Fixer<'_, '_> {
         self.facts.gathered.directory_blocks[range]
             .iter()
             .filter(|block| block.block != 0)
-            .map(|block| (block.logical.into(), block.block.into()))
+            .map(|block| (block.logical.into(), BlockNumber(block.block.into())))
             .collect()
     }
 
     /// A directory that contains this one: by a name, or the root.
-    fn parent_of(&self, number: u32) -> u32 {
+    fn parent_of(&self, number: InodeNumber) -> InodeNumber {
         let parents = self.parents_of(number);
         parents.first().copied().unwrap_or(ROOT_INODE)
     }
 
     /// Says that the names are not in the order of hashes.
-    pub(super) fn drop_index(&mut self, number: u32) -> Result<(), CheckError> {
+    pub(super) fn drop_index(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         let flags = get_u32(&bytes, offset::FLAGS);
         put_u32(&mut bytes, offset::FLAGS, flags & !inode::FLAG_INDEX);
@@ -75,7 +75,8 @@ impl Fixer<'_, '_> {
     /// Directories without blocks, or with some missing: the blocks are put one after the other.
     pub(super) fn holes(&mut self, found: &ByInode) -> Result<(), CheckError> {
         for number in found.keys() {
-            let mut blocks: Vec<u64> = self.directory_blocks(*number).iter().map(|b| b.1).collect();
+            let mut blocks: Vec<BlockNumber> =
+                self.directory_blocks(*number).iter().map(|b| b.1).collect();
             if blocks.is_empty() {
                 let Some(block) = self.allocate()? else {
                     continue;
@@ -107,7 +108,7 @@ impl Fixer<'_, '_> {
     }
 
     pub(super) fn entries(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
-        let mut damaged: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+        let mut damaged: BTreeMap<InodeNumber, BTreeSet<BlockNumber>> = BTreeMap::new();
         let mut codes = ByInode::new();
         for finding in findings {
             let Some(number) = finding.location.inode else {
@@ -143,9 +144,9 @@ impl Fixer<'_, '_> {
     /// Makes what looks like no directory, and is called a file by its names, a file again.
     fn was_file(
         &mut self,
-        number: u32,
-        damaged: &BTreeSet<u64>,
-        types: &FxHashMap<u32, u8>,
+        number: InodeNumber,
+        damaged: &BTreeSet<BlockNumber>,
+        types: &FxHashMap<InodeNumber, u8>,
     ) -> Result<bool, CheckError> {
         let first = self.directory_blocks(number).first().copied();
         let is_file = types.get(&number) == Some(&type_code(FileType::Regular));
@@ -166,7 +167,11 @@ impl Fixer<'_, '_> {
     }
 
     /// Makes damaged blocks of a directory anew, of what can be saved of them.
-    fn rebuild(&mut self, number: u32, damaged: &BTreeSet<u64>) -> Result<(), CheckError> {
+    fn rebuild(
+        &mut self,
+        number: InodeNumber,
+        damaged: &BTreeSet<BlockNumber>,
+    ) -> Result<(), CheckError> {
         let code = self.directory_code();
         for (logical, block) in self.directory_blocks(number) {
             if !damaged.contains(&block) {
@@ -181,7 +186,7 @@ impl Fixer<'_, '_> {
             });
             if logical == 0 {
                 let dot_dot = saved.iter().find(|entry| entry.name == b"..");
-                let is_possible = |parent: &u32| {
+                let is_possible = |parent: &InodeNumber| {
                     self.facts.gathered.directory_index(*parent).is_some() && *parent != number
                 };
                 let parent = dot_dot.map(|entry| entry.inode).filter(is_possible);
@@ -208,7 +213,7 @@ impl Fixer<'_, '_> {
 
     /// Goes through the entries of a directory whose blocks are sound. `has_twins` says that a name
     /// is there twice.
-    fn judge(&mut self, number: u32, has_twins: bool) -> Result<(), CheckError> {
+    fn judge(&mut self, number: InodeNumber, has_twins: bool) -> Result<(), CheckError> {
         let misplaced = match has_twins {
             true => self.misplaced(number)?,
             false => FxHashSet::default(),
@@ -231,7 +236,7 @@ impl Fixer<'_, '_> {
                 let place = Location::inode(number).at_block(block).at_offset(entry.at);
                 if logical == 0 && index < 2 {
                     self.dots(number, index, &entry, &mut bytes, place);
-                } else if entry.inode != 0 {
+                } else if entry.inode != InodeNumber::NONE {
                     // Of two equal names the misplaced one counts as the second, wherever it is.
                     let is_second = misplaced.contains(&(block, entry.at));
                     let twin = Some(entry.name.clone()).filter(|_| is_second);
@@ -254,7 +259,7 @@ impl Fixer<'_, '_> {
 
     /// Of the names that a directory with an index has twice, those that are not in the leaf of
     /// their hash while their twin is.
-    fn misplaced(&self, number: u32) -> Result<FxHashSet<Place>, CheckError> {
+    fn misplaced(&self, number: InodeNumber) -> Result<FxHashSet<Place>, CheckError> {
         let mut misplaced = FxHashSet::default();
         let blocks = self.directory_blocks(number);
         let has_index = self.inode(number)?.flags & inode::FLAG_INDEX != 0;
@@ -270,7 +275,7 @@ impl Fixer<'_, '_> {
             let bytes = self.block(block)?;
             let list: Vec<_> = entries(&bytes, u32::MAX)
                 .map_while(Result::ok)
-                .filter(|entry| entry.inode != 0)
+                .filter(|entry| entry.inode != InodeNumber::NONE)
                 .filter_map(|entry| {
                     let hash = htree::hash(version, &self.sb.hash_seed, entry.name)?;
                     Some((hash, entry))
@@ -297,7 +302,7 @@ impl Fixer<'_, '_> {
     /// `.` and `..`, of which only the type and where `..` leads can be wrong.
     fn dots(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         index: usize,
         entry: &Found,
         bytes: &mut [u8],
@@ -306,7 +311,7 @@ impl Fixer<'_, '_> {
         let is_directory = self.facts.gathered.directory_index(entry.inode).is_some();
         if index == 1 && !is_directory {
             let parent = self.parent_of(number);
-            put_u32(bytes, entry.at + OFFSET_INODE, parent);
+            put_u32(bytes, entry.at + OFFSET_INODE, parent.0);
             self.note(place, format!(".. is {parent} now, not {}", entry.inode));
         }
         let code = self.directory_code();
@@ -319,7 +324,7 @@ impl Fixer<'_, '_> {
     /// A name. Gives whether it was changed.
     fn name(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         entry: Found,
         bytes: &mut [u8],
         seen: &mut FxHashSet<Vec<u8>>,
@@ -364,8 +369,8 @@ impl Fixer<'_, '_> {
     /// Puts a name into a directory, growing it where it is full. `false` where there is no space.
     pub(super) fn add_name(
         &mut self,
-        directory: u32,
-        blocks: &mut Vec<u64>,
+        directory: InodeNumber,
+        blocks: &mut Vec<BlockNumber>,
         entry: &Saved,
     ) -> Result<bool, CheckError> {
         for block in blocks.iter().rev().take(TRIED_BLOCKS) {

@@ -3,17 +3,18 @@
 
 use backstitch_ext::format::NAME_MAX_BYTES;
 use backstitch_ext::format::directory::{HEADER_SIZE, empty_block, encode_entry, required_len};
+use backstitch_layout::InodeNumber;
 
 /// A name that was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Saved {
-    pub(super) inode: u32,
+    pub(super) inode: InodeNumber,
     pub(super) file_type: u8,
     pub(super) name: Vec<u8>,
 }
 
 /// Whether an inode can be what an entry says.
-pub(super) type Plausible<'p> = &'p dyn Fn(u32, u8) -> bool;
+pub(super) type Plausible<'p> = &'p dyn Fn(InodeNumber, u8) -> bool;
 
 /// The names of a block, damaged or not. Where lengths do not add up each place is tried, and only
 /// what `plausible` and the name itself speak for is taken.
@@ -47,7 +48,7 @@ pub(super) fn salvage(block: &[u8], plausible: Plausible<'_>) -> Vec<Saved> {
         };
         let is_sound = head.is_sound() && !is_lost;
         let is_likely = is_good_name(name) && plausible(head.inode, head.file_type);
-        if head.inode != 0 && (is_sound || is_likely) {
+        if head.inode != InodeNumber::NONE && (is_sound || is_likely) {
             saved.push(Saved {
                 inode: head.inode,
                 file_type: head.file_type,
@@ -62,7 +63,7 @@ pub(super) fn salvage(block: &[u8], plausible: Plausible<'_>) -> Vec<Saved> {
 
 /// What stands at the beginning of an entry, which may be none.
 struct Head {
-    inode: u32,
+    inode: InodeNumber,
     rec_len: usize,
     name_len: usize,
     file_type: u8,
@@ -76,7 +77,7 @@ impl Head {
         let head = block.get(at..at + HEADER_SIZE)?;
         let rec_len = usize::from(u16::from_le_bytes([head[4], head[5]]));
         Some(Head {
-            inode: u32::from_le_bytes([head[0], head[1], head[2], head[3]]),
+            inode: InodeNumber(u32::from_le_bytes([head[0], head[1], head[2], head[3]])),
             rec_len,
             name_len: usize::from(head[6]),
             file_type: head[7],
@@ -93,7 +94,7 @@ impl Head {
 
     /// Whether the name fits into the entry, and an entry in use has one.
     fn is_sound(&self) -> bool {
-        let has_name = self.name_len > 0 || self.inode == 0;
+        let has_name = self.name_len > 0 || self.inode == InodeNumber::NONE;
         self.is_length && has_name && self.needed() <= self.rec_len
     }
 }
@@ -105,7 +106,9 @@ fn leads_to_entry(block: &[u8], at: usize) -> bool {
     }
     Head::read(block, at).is_some_and(|head| {
         let name = at + HEADER_SIZE..at + HEADER_SIZE + head.name_len;
-        head.is_sound() && head.inode != 0 && block.get(name).is_some_and(is_good_name)
+        head.is_sound()
+            && head.inode != InodeNumber::NONE
+            && block.get(name).is_some_and(is_good_name)
     })
 }
 
@@ -156,15 +159,15 @@ mod tests {
     fn names() -> Vec<Saved> {
         [(12, "one"), (13, "two-two"), (14, "three")]
             .map(|(inode, name)| Saved {
-                inode,
+                inode: InodeNumber(inode),
                 file_type: 1,
                 name: name.into(),
             })
             .to_vec()
     }
 
-    fn plausible(inode: u32, file_type: u8) -> bool {
-        (12..20).contains(&inode) && file_type == 1
+    fn plausible(inode: InodeNumber, file_type: u8) -> bool {
+        (12..20).contains(&inode.0) && file_type == 1
     }
 
     #[test]

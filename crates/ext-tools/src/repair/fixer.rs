@@ -6,12 +6,12 @@ use crate::fsck::state::{BlockSet, InodeInfo};
 use crate::fsck::{CheckError, Code, Facts, Finding, Location};
 use backstitch_ext::format::Inode;
 use backstitch_ext::format::superblock::Superblock;
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was found of each inode.
-pub(super) type ByInode = BTreeMap<u32, BTreeSet<Code>>;
+pub(super) type ByInode = BTreeMap<InodeNumber, BTreeSet<Code>>;
 
 /// One round.
 pub(super) struct Fixer<'a, 'd> {
@@ -22,8 +22,8 @@ pub(super) struct Fixer<'a, 'd> {
     /// Blocks in use: those of the check, and those taken in this round.
     pub(super) used: BlockSet,
     knows_all_pointers: bool,
-    next_block: u64,
-    new_inodes: FxHashSet<u32>,
+    next_block: BlockNumber,
+    new_inodes: FxHashSet<InodeNumber>,
     /// A deletion time that nobody takes for an inode.
     pub(super) now_seconds: u32,
     /// Whether the image is what soft updates left.
@@ -99,41 +99,45 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     /// One block, which must exist.
-    pub(super) fn block(&self, block: u64) -> Result<Vec<u8>, CheckError> {
-        let offset = block << self.sb.block_size_bits;
+    pub(super) fn block(&self, block: BlockNumber) -> Result<Vec<u8>, CheckError> {
+        let offset = self.sb.block_offset(block);
         Ok(self.image.read(offset, self.block_size())?)
     }
 
     /// Changes a block, which must exist.
-    pub(super) fn put_block(&mut self, block: u64, bytes: &[u8]) -> Result<(), CheckError> {
-        let offset = block << self.sb.block_size_bits;
+    pub(super) fn put_block(&mut self, block: BlockNumber, bytes: &[u8]) -> Result<(), CheckError> {
+        let offset = self.sb.block_offset(block);
         Ok(self.image.write(offset, bytes)?)
     }
 
-    fn inode_offset(&self, number: u32) -> u64 {
+    fn inode_offset(&self, number: InodeNumber) -> u64 {
         let group = &self.facts.groups[self.sb.group_of_inode(number).index()];
         let (block, offset) = group.inode_location(self.sb, number);
-        (block << self.sb.block_size_bits) + offset as u64
+        self.sb.block_offset(block) + offset as u64
     }
 
     /// An inode's bytes.
-    pub(super) fn inode_bytes(&self, number: u32) -> Result<Vec<u8>, CheckError> {
+    pub(super) fn inode_bytes(&self, number: InodeNumber) -> Result<Vec<u8>, CheckError> {
         let size = self.sb.inode_size as usize;
         Ok(self.image.read(self.inode_offset(number), size)?)
     }
 
     /// An inode.
-    pub(super) fn inode(&self, number: u32) -> Result<Inode, CheckError> {
+    pub(super) fn inode(&self, number: InodeNumber) -> Result<Inode, CheckError> {
         Ok(Inode::parse(&self.inode_bytes(number)?)?)
     }
 
     /// Changes an inode.
-    pub(super) fn put_inode(&mut self, number: u32, bytes: &[u8]) -> Result<(), CheckError> {
+    pub(super) fn put_inode(
+        &mut self,
+        number: InodeNumber,
+        bytes: &[u8],
+    ) -> Result<(), CheckError> {
         Ok(self.image.write(self.inode_offset(number), bytes)?)
     }
 
     /// What the check knows of an inode; `None` where it is not in use or does not exist.
-    pub(super) fn info(&self, number: u32) -> Option<&'a InodeInfo> {
+    pub(super) fn info(&self, number: InodeNumber) -> Option<&'a InodeInfo> {
         if !self.sb.is_valid_inode(number) {
             return None;
         }
@@ -141,7 +145,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     /// The inodes in use, in order.
-    pub(super) fn used_inodes(&self) -> Vec<u32> {
+    pub(super) fn used_inodes(&self) -> Vec<InodeNumber> {
         let mut numbers = Vec::new();
         for (group, infos) in self.facts.gathered.inodes.iter().enumerate() {
             let first = self.sb.group_first_inode(GroupNumber::at(group));
@@ -156,11 +160,11 @@ impl<'a, 'd> Fixer<'a, 'd> {
     ///
     /// A block counts as used if any pointer leads to it, also below an indirect block that the
     /// check did not follow since something else had claimed it before.
-    pub(super) fn allocate(&mut self) -> Result<Option<u64>, CheckError> {
+    pub(super) fn allocate(&mut self) -> Result<Option<BlockNumber>, CheckError> {
         if !std::mem::replace(&mut self.knows_all_pointers, true) {
             self.use_all_pointers()?;
         }
-        while self.next_block < self.sb.blocks_count {
+        while self.next_block < self.sb.end_block() {
             let block = self.next_block;
             if self.used.bits_from(block) == u64::MAX {
                 self.next_block += 64;
@@ -175,8 +179,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     /// An inode that nobody uses; `None` where there is none left.
-    pub(super) fn allocate_inode(&mut self) -> Option<u32> {
-        let free = (self.sb.first_inode..=self.sb.inodes_count)
+    pub(super) fn allocate_inode(&mut self) -> Option<InodeNumber> {
+        let last = InodeNumber(self.sb.inodes_count);
+        let free = (self.sb.first_inode.through(last))
             .find(|number| self.info(*number).is_none() && !self.new_inodes.contains(number))?;
         self.new_inodes.insert(free);
         Some(free)

@@ -7,7 +7,7 @@ use backstitch_ext::format::directory::{entries, type_of_code};
 use backstitch_ext::format::features::{COMPAT_DIR_INDEX, COMPAT_EXT_ATTR, COMPAT_IMAGIC_INODES};
 use backstitch_ext::format::inode::{self, BASE_SIZE, FAST_SYMLINK_MAX, Inode, POINTERS, offset};
 use backstitch_ext::format::{BAD_BLOCKS_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, RawInode};
-use backstitch_layout::FileType;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use core::mem::offset_of;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ impl Fixer<'_, '_> {
 
     fn deletion_time(
         &self,
-        number: u32,
+        number: InodeNumber,
         bytes: &mut [u8],
         codes: &BTreeSet<Code>,
         done: &mut Vec<String>,
@@ -98,7 +98,7 @@ impl Fixer<'_, '_> {
         done.push(what.into());
     }
 
-    fn reserved(&self, number: u32, bytes: &mut [u8]) {
+    fn reserved(&self, number: InodeNumber, bytes: &mut [u8]) {
         match number {
             BAD_BLOCKS_INODE => {
                 for field in [offset::MODE, offset::UID, offset::GID, offset::LINKS] {
@@ -196,8 +196,9 @@ impl Fixer<'_, '_> {
     fn symlink(&self, bytes: &mut [u8], done: &mut Vec<String>) -> Result<(), CheckError> {
         let parsed = Inode::parse(bytes)?;
         put_u32(bytes, offset::SIZE_HIGH, 0);
-        let attributes = u32::from(parsed.file_acl != 0) * (self.sb.block_size / 512);
-        let first = u64::from(parsed.block[0]);
+        let attributes =
+            u32::from(parsed.file_acl != BlockNumber::NONE) * (self.sb.block_size / 512);
+        let first = BlockNumber(parsed.block[0].into());
         let takes_blocks = parsed.sectors > attributes && self.sb.is_valid_pointer(first);
         let end = |target: &[u8]| target.iter().position(|byte| *byte == 0);
         let in_block = match takes_blocks {
@@ -251,13 +252,13 @@ impl Fixer<'_, '_> {
     }
 
     /// What the entries say of what they name, where all agree.
-    pub(super) fn entry_types(&self) -> Result<FxHashMap<u32, u8>, CheckError> {
+    pub(super) fn entry_types(&self) -> Result<FxHashMap<InodeNumber, u8>, CheckError> {
         let mut types = FxHashMap::default();
         for block in &self.facts.gathered.directory_blocks {
             if block.block == 0 {
                 continue;
             }
-            let bytes = self.block(block.block.into())?;
+            let bytes = self.block(BlockNumber(block.block.into()))?;
             for entry in entries(&bytes, u32::MAX).map_while(Result::ok) {
                 let known = types.entry(entry.inode).or_insert(entry.file_type);
                 if *known != entry.file_type {
@@ -280,5 +281,5 @@ fn make_root(bytes: &mut [u8]) {
     put_u32(bytes, offset::DTIME, 0);
     let flags = get_u32(bytes, offset::FLAGS);
     put_u32(bytes, offset::FLAGS, flags & !FOREIGN_FLAGS);
-    debug_assert_eq!(ROOT_INODE, 2);
+    debug_assert_eq!(ROOT_INODE, InodeNumber(2));
 }

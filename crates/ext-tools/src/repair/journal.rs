@@ -15,7 +15,7 @@ use backstitch_ext::journal::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy}
 use backstitch_journal::JournalMap;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::format::{Features, Sequence, Superblock as JournalSuperblock};
-use backstitch_layout::{Error, Structure};
+use backstitch_layout::{BlockNumber, Error, Structure};
 use rustc_hash::FxHashSet;
 
 impl Fixer<'_, '_> {
@@ -58,7 +58,7 @@ impl Fixer<'_, '_> {
         let Ok(map) = self.journal_context(|context| find(context, copy))? else {
             return Ok(false);
         };
-        let first = map.block(0).unwrap_or_default();
+        let first = BlockNumber(map.block(0).unwrap_or_default());
         let bytes = self.block(first)?;
         let (blocks, size) = (map.blocks(), self.sb.block_size);
         let superblock = mended(&bytes, size, blocks);
@@ -67,17 +67,18 @@ impl Fixer<'_, '_> {
 
     /// Whether nobody but the journal has the blocks of the copy.
     fn is_free_for_journal(&self, own: &Copy, copy: &Copy) -> Result<bool, CheckError> {
-        let own: FxHashSet<u64> = self.blocks_of(own)?.0.into_iter().collect();
+        let own: FxHashSet<BlockNumber> = self.blocks_of(own)?.0.into_iter().collect();
         let blocks = self.blocks_of(copy)?.0;
-        let is_taken = |block: u64| self.used.bits_from(block) & 1 != 0 && !own.contains(&block);
+        let is_taken =
+            |block: BlockNumber| self.used.bits_from(block) & 1 != 0 && !own.contains(&block);
         Ok(!blocks.into_iter().any(is_taken))
     }
 
     /// The blocks that these pointers lead to, indirect ones among them, and the journal's map with
     /// its gaps.
-    fn blocks_of(&self, copy: &Copy) -> Result<(Vec<u64>, Option<JournalMap>), CheckError> {
+    fn blocks_of(&self, copy: &Copy) -> Result<(Vec<BlockNumber>, Option<JournalMap>), CheckError> {
         let indirect = std::cell::RefCell::new(Vec::new());
-        let read = |block: u64| {
+        let read = |block: BlockNumber| {
             indirect.borrow_mut().push(block);
             self.block(block).map_err(|error| match error {
                 CheckError::Device(error) => Error::Device(error),
@@ -96,7 +97,7 @@ impl Fixer<'_, '_> {
         };
         let mut blocks = indirect.into_inner();
         for run in map.iter().flat_map(|map| map.runs()) {
-            blocks.extend(run.block..run.block + u64::from(run.blocks));
+            blocks.extend(BlockNumber(run.block).run(run.blocks.into()));
         }
         Ok((blocks, map))
     }
@@ -212,8 +213,8 @@ impl Fixer<'_, '_> {
 
     /// An empty journal in the blocks of the old one, which keeps what can be believed.
     fn journal_superblock(&mut self, inode: &Inode) -> Result<(), CheckError> {
-        let (first, bits) = (u64::from(inode.block[0]), self.sb.block_size_bits);
-        let blocks = u32::try_from(inode.size >> bits).unwrap_or(0);
+        let first = BlockNumber(inode.block[0].into());
+        let blocks = u32::try_from(inode.size >> self.sb.block_size_bits).unwrap_or(0);
         let bytes = self.block(first)?;
         // Records of an earlier life have other numbers: less than a log's worth behind the old
         // ones, or of another time.
@@ -230,7 +231,8 @@ impl Fixer<'_, '_> {
                 journal
             }
         };
-        self.image.write(first << bits, &made.encode())?;
+        let at = self.sb.block_offset(first);
+        self.image.write(at, &made.encode())?;
         let what = "the journal's superblock is made anew, with an empty log";
         self.note(Location::inode(JOURNAL_INODE), what);
         Ok(())

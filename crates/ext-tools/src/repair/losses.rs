@@ -7,6 +7,7 @@ use super::lost::NAME as LOST_AND_FOUND;
 use crate::fsck::{CheckError, Facts, Source};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::entries;
+use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::Losses;
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::Hasher;
@@ -74,8 +75,8 @@ fn walk<S: Source + ?Sized>(
             let at = u64::from(block.block) << facts.sb.block_size_bits;
             let bytes = source.bytes(at, facts.sb.block_size as usize, &mut scratch)?;
             for entry in entries(bytes, facts.sb.inodes_count).map_while(Result::ok) {
-                let is_used =
-                    entry.inode != 0 && facts.gathered.inode(&facts.sb, entry.inode).is_some();
+                let is_used = entry.inode != InodeNumber::NONE
+                    && facts.gathered.inode(&facts.sb, entry.inode).is_some();
                 if !is_used || entry.name == b"." || entry.name == b".." {
                     continue;
                 }

@@ -6,7 +6,7 @@ use crate::fsck::{CheckError, Location};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::{entries, new_directory_block, type_code};
 use backstitch_ext::format::inode::{self, BASE_SIZE, offset};
-use backstitch_layout::FileType;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use rustc_hash::FxHashMap;
 
 pub(super) const NAME: &str = "lost+found";
@@ -38,12 +38,15 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    fn names_in(&self, blocks: &[u64]) -> Result<FxHashMap<Vec<u8>, u32>, CheckError> {
+    fn names_in(
+        &self,
+        blocks: &[BlockNumber],
+    ) -> Result<FxHashMap<Vec<u8>, InodeNumber>, CheckError> {
         let mut names = FxHashMap::default();
         for block in blocks {
             let bytes = self.block(*block)?;
             let live = entries(&bytes, u32::MAX).map_while(Result::ok);
-            for entry in live.filter(|entry| entry.inode != 0) {
+            for entry in live.filter(|entry| entry.inode != InodeNumber::NONE) {
                 names.insert(entry.name.to_vec(), entry.inode);
             }
         }
@@ -52,8 +55,10 @@ impl Fixer<'_, '_> {
 
     /// The directory and its blocks, made where there is none; `None` where there is no space for
     /// it.
-    pub(super) fn lost_and_found(&mut self) -> Result<Option<(u32, Vec<u64>)>, CheckError> {
-        let blocks_of = |fixer: &Self, number| -> Vec<u64> {
+    pub(super) fn lost_and_found(
+        &mut self,
+    ) -> Result<Option<(InodeNumber, Vec<BlockNumber>)>, CheckError> {
+        let blocks_of = |fixer: &Self, number| -> Vec<BlockNumber> {
             let blocks = fixer.directory_blocks(number);
             blocks.into_iter().map(|(_, block)| block).collect()
         };
@@ -63,7 +68,8 @@ impl Fixer<'_, '_> {
         }
         let names = self.names_in(&root)?;
         let known = names.get(NAME.as_bytes()).copied();
-        let is_directory = |number: &u32| self.facts.gathered.directory_index(*number).is_some();
+        let is_directory =
+            |number: &InodeNumber| self.facts.gathered.directory_index(*number).is_some();
         if let Some(number) = known.filter(is_directory) {
             return Ok(Some((number, blocks_of(self, number))));
         }
@@ -90,14 +96,18 @@ impl Fixer<'_, '_> {
         Ok(Some((number, vec![block])))
     }
 
-    fn make_directory(&mut self, number: u32, block: u64) -> Result<(), CheckError> {
+    fn make_directory(
+        &mut self,
+        number: InodeNumber,
+        block: BlockNumber,
+    ) -> Result<(), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         bytes.fill(0);
         put_u16(&mut bytes, offset::MODE, 0o040_700);
         put_u16(&mut bytes, offset::LINKS, 2);
         put_u32(&mut bytes, offset::SIZE, self.sb.block_size);
         put_u32(&mut bytes, offset::BLOCKS, self.sb.block_size / 512);
-        put_u32(&mut bytes, offset::BLOCK, block as u32);
+        put_u32(&mut bytes, offset::BLOCK, block.0 as u32);
         for time in [offset::ATIME, offset::CTIME, offset::MTIME] {
             put_u32(&mut bytes, time, self.now_seconds);
         }
@@ -114,7 +124,7 @@ impl Fixer<'_, '_> {
 }
 
 /// This name, or one like it, that is not taken.
-fn free_name(name: &str, taken: &FxHashMap<Vec<u8>, u32>) -> String {
+fn free_name(name: &str, taken: &FxHashMap<Vec<u8>, InodeNumber>) -> String {
     let numbered = (1..).map(|number| format!("{name}.{number}"));
     std::iter::once(name.to_owned())
         .chain(numbered)

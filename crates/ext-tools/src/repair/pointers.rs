@@ -9,13 +9,13 @@ use backstitch_ext::format::inode::{
     DIRECT_POINTERS, DOUBLE_INDIRECT, FAST_SYMLINK_MAX, POINTERS, offset,
 };
 use backstitch_ext::format::{BAD_BLOCKS_INODE, Inode, RESIZE_INODE};
-use backstitch_layout::FileType;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use rustc_hash::FxHashSet;
 
 /// A pointer on the way through an inode's map.
 #[derive(Clone, Copy)]
 pub(super) struct Pointer {
-    pub(super) block: u64,
+    pub(super) block: BlockNumber,
     /// The first block of the file that it maps.
     pub(super) logical: u64,
     /// 0 for data.
@@ -29,7 +29,7 @@ pub(super) enum Verdict {
     /// It stays, and nobody looks below it.
     Pass,
     /// It is replaced, and what is below the new one is looked at. 0 clears it.
-    Set(u64),
+    Set(BlockNumber),
 }
 
 type Visit<'v, 'a, 'd> =
@@ -42,7 +42,7 @@ struct Claims<'d> {
     before: Overlay<'d>,
     all: BlockSet,
     /// Those of the inode at hand.
-    own: FxHashSet<u64>,
+    own: FxHashSet<BlockNumber>,
     cleared: u64,
     copied: u64,
     /// How many more copies are made.
@@ -95,8 +95,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
         level: usize,
         visit: Visit<'_, 'a, 'd>,
     ) -> Result<(), CheckError> {
-        let mut block = u64::from(get_u32(bytes, at));
-        if block == 0 {
+        let mut block = BlockNumber(get_u32(bytes, at).into());
+        if block == BlockNumber::NONE {
             return Ok(());
         }
         let pointer = Pointer {
@@ -108,7 +108,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             Verdict::Keep => {}
             Verdict::Pass => return Ok(()),
             Verdict::Set(other) => {
-                put_u32(bytes, at, other as u32);
+                put_u32(bytes, at, other.0 as u32);
                 block = other;
             }
         }
@@ -130,7 +130,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
 
     /// The blocks that an inode takes for its contents, and one more than the last one that it
     /// maps.
-    pub(super) fn extent(&mut self, number: u32) -> Result<(u64, u64), CheckError> {
+    pub(super) fn extent(&mut self, number: InodeNumber) -> Result<(u64, u64), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         if purpose(&Inode::parse(&bytes)?, &bytes).is_none() {
             return Ok((0, 0));
@@ -153,9 +153,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
     /// looked at before.
     pub(super) fn has_block(
         &mut self,
-        number: u32,
-        block: u64,
-        seen: &mut FxHashSet<u64>,
+        number: InodeNumber,
+        block: BlockNumber,
+        seen: &mut FxHashSet<BlockNumber>,
     ) -> Result<bool, CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         if purpose(&Inode::parse(&bytes)?, &bytes).is_none() {
@@ -214,7 +214,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             Code::BlockInMetadata,
             Code::SizeInvalid,
         ];
-        let is_doubtful = |number: &u32| {
+        let is_doubtful = |number: &InodeNumber| {
             let codes = found.get(number);
             codes.is_some_and(|codes| wrong.iter().any(|code| codes.contains(code)))
         };
@@ -224,7 +224,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             let mut bytes = self.inode_bytes(number)?;
             let before = bytes.clone();
             if number == RESIZE_INODE {
-                let tree = u64::from(get_u32(&bytes, offset::pointer(DOUBLE_INDIRECT)));
+                let tree = BlockNumber(get_u32(&bytes, offset::pointer(DOUBLE_INDIRECT)).into());
                 if self.sb.is_valid_pointer(tree)
                     && !claims.all.insert(tree)
                     && found.contains_key(&number)
@@ -244,7 +244,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         self.attribute_blocks(&claims.all)
     }
 
-    fn note_claims(&mut self, number: u32, claims: &mut Claims<'d>) {
+    fn note_claims(&mut self, number: InodeNumber, claims: &mut Claims<'d>) {
         claims.own.clear();
         let (cleared, copied) = (claims.cleared, claims.copied);
         (claims.cleared, claims.copied) = (0, 0);
@@ -261,12 +261,12 @@ impl<'a, 'd> Fixer<'a, 'd> {
 
     fn claim_inode(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         bytes: &mut [u8],
         claims: &mut Claims<'d>,
     ) -> Result<(), CheckError> {
         let inode = Inode::parse(bytes)?;
-        if inode.file_acl != 0 && !self.sb.is_valid_pointer(inode.file_acl) {
+        if inode.file_acl != BlockNumber::NONE && !self.sb.is_valid_pointer(inode.file_acl) {
             put_u32(bytes, offset::FILE_ACL, 0);
             claims.cleared += 1;
         }
@@ -285,7 +285,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             let is_high = pointer.level == 0 && pointer.logical > highest;
             if !fixer.sb.is_valid_pointer(pointer.block) || is_high {
                 claims.cleared += 1;
-                return Ok(Verdict::Set(0));
+                return Ok(Verdict::Set(BlockNumber::NONE));
             }
             if claims.all.insert(pointer.block) {
                 claims.own.insert(pointer.block);
@@ -294,7 +294,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             // A copy of a bad block is not bad, and metadata that can be read is no bad block.
             if is_bad_blocks {
                 claims.cleared += 1;
-                return Ok(Verdict::Set(0));
+                return Ok(Verdict::Set(BlockNumber::NONE));
             }
             fixer.copy_of(number, kind, pointer, claims)
         })
@@ -303,7 +303,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
     /// What a pointer to somebody else's block becomes.
     fn copy_of(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         kind: FileType,
         pointer: Pointer,
         claims: &mut Claims<'d>,
@@ -312,14 +312,15 @@ impl<'a, 'd> Fixer<'a, 'd> {
         // descriptors are never a file's. A block that is a bitmap or an inode table too may be one
         // of the file's all the same, if the descriptor is what was damaged.
         let is_own = claims.own.contains(&pointer.block) || self.is_superblock_area(pointer.block);
-        let at = pointer.block << self.sb.block_size_bits;
+        let at = self.sb.block_offset(pointer.block);
         let bytes = claims.before.read(at, self.block_size())?;
         let is_sensible = match (pointer.level, kind) {
             (0, FileType::Directory) => self.could_be_directory(number, pointer, &bytes),
             (0, _) => true,
             _ => bytes.chunks_exact(4).all(|chunk| {
-                let below = u64::from(get_u32(chunk, 0));
-                below == 0 || self.sb.is_valid_pointer(below) && !claims.own.contains(&below)
+                let below = BlockNumber(get_u32(chunk, 0).into());
+                below == BlockNumber::NONE
+                    || self.sb.is_valid_pointer(below) && !claims.own.contains(&below)
             }),
         };
         let copy = if is_own || !is_sensible || claims.budget == 0 {
@@ -329,7 +330,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         };
         let Some(copy) = copy else {
             claims.cleared += 1;
-            return Ok(Verdict::Set(0));
+            return Ok(Verdict::Set(BlockNumber::NONE));
         };
         self.put_block(copy, &bytes)?;
         claims.all.insert(copy);
@@ -340,9 +341,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     /// Whether a block can be this one of a directory.
-    fn could_be_directory(&self, number: u32, pointer: Pointer, bytes: &[u8]) -> bool {
+    fn could_be_directory(&self, number: InodeNumber, pointer: Pointer, bytes: &[u8]) -> bool {
         let mut is_sound = true;
-        let mut first = 0;
+        let mut first = InodeNumber::NONE;
         for entry in entries(bytes, self.sb.inodes_count) {
             match entry {
                 Ok(entry) if entry.offset == 0 => first = entry.inode,
@@ -362,11 +363,11 @@ impl<'a, 'd> Fixer<'a, 'd> {
         &mut self,
         bytes: &mut [u8],
         logical: u64,
-        block: u64,
+        block: BlockNumber,
     ) -> Result<bool, CheckError> {
         let per_block = u64::from(self.sb.block_size / 4);
         if logical < DIRECT_POINTERS as u64 {
-            put_u32(bytes, offset::pointer(logical as usize), block as u32);
+            put_u32(bytes, offset::pointer(logical as usize), block.0 as u32);
             return Ok(true);
         }
         let (mut rest, mut span) = (logical - DIRECT_POINTERS as u64, per_block);
@@ -385,31 +386,31 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     /// The indirect block that a pointer leads to, made where there is none.
-    fn indirect(&mut self, bytes: &mut [u8], at: usize) -> Result<Option<u64>, CheckError> {
-        let known = u64::from(get_u32(bytes, at));
-        if known != 0 {
+    fn indirect(&mut self, bytes: &mut [u8], at: usize) -> Result<Option<BlockNumber>, CheckError> {
+        let known = BlockNumber(get_u32(bytes, at).into());
+        if known != BlockNumber::NONE {
             return Ok(self.sb.is_valid_pointer(known).then_some(known));
         }
         let Some(block) = self.allocate()? else {
             return Ok(None);
         };
         self.put_block(block, &vec![0; self.block_size()])?;
-        put_u32(bytes, at, block as u32);
+        put_u32(bytes, at, block.0 as u32);
         Ok(Some(block))
     }
 
     fn set_below(
         &mut self,
-        indirect: u64,
+        indirect: BlockNumber,
         level: usize,
         rest: u64,
-        block: u64,
+        block: BlockNumber,
     ) -> Result<bool, CheckError> {
         let span = u64::from(self.sb.block_size / 4).pow(level as u32);
         let at = (rest / span) as usize * 4;
         let mut bytes = self.block(indirect)?;
         if level == 0 {
-            put_u32(&mut bytes, at, block as u32);
+            put_u32(&mut bytes, at, block.0 as u32);
             self.put_block(indirect, &bytes)?;
             return Ok(true);
         }

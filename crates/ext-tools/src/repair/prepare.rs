@@ -23,7 +23,7 @@ use backstitch_ext::format::group::{GroupDescriptor, RawGroupDescriptor, descrip
 use backstitch_ext::format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{BlockNumber, GroupNumber};
 use core::mem::offset_of;
 use std::cmp::Reverse;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -260,14 +260,13 @@ fn backup(image: &Overlay<'_>, at: u64) -> Result<Option<Backup>, CheckError> {
     let Ok(sb) = Superblock::parse(bytes, image.size_bytes()) else {
         return Ok(None);
     };
-    let block = at >> sb.block_size_bits;
+    let block = BlockNumber(at >> sb.block_size_bits);
     if !sb.is_valid_pointer(block) || !unknown_features(&sb).is_empty() {
         return Ok(None);
     }
     let group = sb.group_of_block(block);
-    let is_placed = group.0 > 0
-        && sb.has_super(group)
-        && sb.group_first_block(group) << sb.block_size_bits == at;
+    let is_placed =
+        group.0 > 0 && sb.has_super(group) && sb.block_offset(sb.group_first_block(group)) == at;
     Ok(
         is_placed.then(|| match sb.revision > 0 && u32::from(told) == group.0 {
             true => Backup::Told,
@@ -289,7 +288,7 @@ fn mend_descriptors(image: &mut Overlay<'_>, log: &mut Log) -> Result<(), CheckE
         .collect();
     for group in GroupNumber::all(sb.groups) {
         let (block, at) = descriptor_location(&sb, group);
-        let place = (block << sb.block_size_bits) + at as u64;
+        let place = sb.block_offset(block) + at as u64;
         let own = descriptor(image, place);
         if GroupDescriptor::from_raw(&own)
             .misplaced(&sb, group)
@@ -336,7 +335,8 @@ pub(super) fn usual(
     group: GroupNumber,
     own: RawGroupDescriptor,
 ) -> RawGroupDescriptor {
-    let first = sb.group_first_block(group) + u64::from(sb.super_blocks_in_group(group));
+    let own_blocks = u64::from(sb.super_blocks_in_group(group));
+    let first = (sb.group_first_block(group) + own_blocks).0;
     let mut raw = own;
     raw.bg_flags = 0.into();
     raw.bg_itable_unused_lo = 0.into();

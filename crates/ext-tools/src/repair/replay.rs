@@ -64,7 +64,7 @@ pub(crate) fn superblocks_for_replay(
     if lacks_its_journal(device)? {
         let mut own = raw(&image)?;
         own.s_feature_compat = (own.s_feature_compat.get() | COMPAT_HAS_JOURNAL).into();
-        own.s_journal_inum = JOURNAL_INODE.into();
+        own.s_journal_inum = JOURNAL_INODE.0.into();
         found.push((own, WITH_JOURNAL, None));
     }
     if is_unusable {

@@ -18,7 +18,7 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::{FormatError, JOURNAL_INODE, RESIZE_INODE, Superblock};
 use backstitch_ext::journal::superblock_copy;
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber};
 use core::mem::offset_of;
 use rustc_hash::FxHashSet;
 use zerocopy::IntoBytes;
@@ -54,7 +54,7 @@ pub(super) fn put(image: &mut Overlay<'_>, raw: &RawSuperblock) -> Result<(), Ch
 
 /// Forgets inodes from `first` on that are said to hold quotas; whether there were any. Images with
 /// the quota feature are not repaired, so nothing keeps quotas there.
-fn clear_quota_inodes(raw: &mut RawSuperblock, first: u32) -> bool {
+fn clear_quota_inodes(raw: &mut RawSuperblock, first: InodeNumber) -> bool {
     let fields = [
         &mut raw.s_usr_quota_inum,
         &mut raw.s_grp_quota_inum,
@@ -62,7 +62,7 @@ fn clear_quota_inodes(raw: &mut RawSuperblock, first: u32) -> bool {
     ];
     let mut are_cleared = false;
     for field in fields {
-        if field.get() >= first {
+        if field.get() >= first.0 {
             *field = 0.into();
             are_cleared = true;
         }
@@ -102,7 +102,7 @@ pub(super) fn clear_uninitialised(
 ) -> Result<(), CheckError> {
     for group in GroupNumber::all(sb.groups) {
         let (block, at) = descriptor_location(sb, group);
-        let place = (block << sb.block_size_bits) + at as u64;
+        let place = sb.block_offset(block) + at as u64;
         let mut own = descriptor(image, place);
         let flags = own.bg_flags.get() & !group::FLAGS_UNINITIALISED;
         if (flags, 0) != (own.bg_flags.get(), own.bg_itable_unused_lo.get()) {
@@ -164,13 +164,13 @@ pub(super) fn finish(
 fn write_backups(image: &mut Overlay<'_>, sb: &Superblock) -> Result<(), CheckError> {
     let mut raw = raw(image)?;
     let size = sb.block_size as usize;
-    let start = descriptor_table_block(sb) << sb.block_size_bits;
+    let start = sb.block_offset(descriptor_table_block(sb));
     let table = image.read(start, sb.descriptor_blocks as usize * size)?;
     for group in GroupNumber::all(sb.groups)
         .skip(1)
         .filter(|group| sb.has_super(*group))
     {
-        let first = sb.group_first_block(group) << sb.block_size_bits;
+        let first = sb.block_offset(sb.group_first_block(group));
         raw.s_block_group_nr = (group.0 as u16).into();
         image.write(first, raw.as_bytes())?;
         image.write(first + size as u64, &table)?;
@@ -242,7 +242,7 @@ impl Fixer<'_, '_> {
         let is_there = is_regular || has_copy;
         raw.s_journal_uuid = [0; 16];
         if has_journal && is_there {
-            raw.s_journal_inum = JOURNAL_INODE.into();
+            raw.s_journal_inum = JOURNAL_INODE.0.into();
         } else {
             let features = raw.s_feature_compat.get() & !COMPAT_HAS_JOURNAL;
             raw.s_feature_compat = features.into();
@@ -270,10 +270,8 @@ impl Fixer<'_, '_> {
     pub(super) fn resize_inode(&mut self) -> Result<(), CheckError> {
         let sb = self.sb;
         let mut bytes = self.inode_bytes(RESIZE_INODE)?;
-        let old = u64::from(super::fixer::get_u32(
-            &bytes,
-            offset::pointer(DOUBLE_INDIRECT),
-        ));
+        let old = super::fixer::get_u32(&bytes, offset::pointer(DOUBLE_INDIRECT));
+        let old = BlockNumber(old.into());
         bytes[offset::BLOCK..offset::BLOCK + 60].fill(0);
         if !sb.features.has_compat(COMPAT_RESIZE_INODE) {
             for field in [offset::BLOCKS, offset::SIZE, offset::SIZE_HIGH] {
@@ -301,10 +299,10 @@ impl Fixer<'_, '_> {
         for index in 0..sb.reserved_gdt_blocks {
             let number = sb.descriptor_blocks + index;
             let block = sb.first_data_block + 1 + u64::from(number);
-            put_u32(&mut root, (number % per_block) as usize * 4, block as u32);
+            put_u32(&mut root, (number % per_block) as usize * 4, block.0 as u32);
             let mut copies = vec![0; self.block_size()];
             for (slot, distance) in backups.iter().enumerate() {
-                put_u32(&mut copies, slot * 4, (block + distance) as u32);
+                put_u32(&mut copies, slot * 4, (block + *distance).0 as u32);
             }
             self.put_block(block, &copies)?;
         }
@@ -319,20 +317,15 @@ impl Fixer<'_, '_> {
         put_u32(&mut bytes, offset::SIZE, size as u32);
         put_u32(&mut bytes, offset::SIZE_HIGH, (size >> 32) as u32);
         put_u32(&mut bytes, offset::FLAGS, 0);
-        put_u32(&mut bytes, offset::pointer(DOUBLE_INDIRECT), tree as u32);
+        put_u32(&mut bytes, offset::pointer(DOUBLE_INDIRECT), tree.0 as u32);
         self.put_inode(RESIZE_INODE, &bytes)?;
         self.note(Location::inode(RESIZE_INODE), "made anew");
         Ok(())
     }
 
     /// Whether another inode than the resize inode has this block.
-    fn is_contents(&mut self, block: u64) -> Result<bool, CheckError> {
-        if self
-            .facts
-            .gathered
-            .xattr_blocks
-            .contains_key(&(block as u32))
-        {
+    fn is_contents(&mut self, block: BlockNumber) -> Result<bool, CheckError> {
+        if self.facts.gathered.xattr_blocks.contains_key(&block) {
             return Ok(true);
         }
         let mut seen = FxHashSet::default();

@@ -6,6 +6,7 @@ use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::{OFFSET_INODE, entries};
 use backstitch_ext::format::inode::offset;
 use backstitch_ext::format::replaced::{Place, name_to_keep};
+use backstitch_layout::InodeNumber;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ impl Fixer<'_, '_> {
     /// The directories that can be reached from the root, by their places.
     fn reachable(&self) -> Vec<bool> {
         let directories = &self.facts.gathered.directories;
-        let mut below: Vec<(u32, u32)> = self
+        let mut below: Vec<(InodeNumber, u32)> = self
             .facts
             .names
             .named
@@ -42,14 +43,14 @@ impl Fixer<'_, '_> {
         is_reached
     }
 
-    fn is_reachable(&self, is_reached: &[bool], directory: u32) -> bool {
+    fn is_reachable(&self, is_reached: &[bool], directory: InodeNumber) -> bool {
         let index = self.facts.gathered.directory_index(directory);
         index.is_some_and(|index| is_reached[index])
     }
 
     /// Names and `..` of directories, one kind of damage a round.
     pub(super) fn names(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
-        let with = |wanted: &[Code]| -> BTreeSet<u32> {
+        let with = |wanted: &[Code]| -> BTreeSet<InodeNumber> {
             findings
                 .iter()
                 .filter(|finding| wanted.contains(&finding.code))
@@ -78,7 +79,7 @@ impl Fixer<'_, '_> {
     }
 
     /// The directories that name this one.
-    pub(super) fn parents_of(&self, directory: u32) -> Vec<u32> {
+    pub(super) fn parents_of(&self, directory: InodeNumber) -> Vec<InodeNumber> {
         let Some(index) = self.facts.gathered.directory_index(directory) else {
             return Vec::new();
         };
@@ -98,9 +99,13 @@ impl Fixer<'_, '_> {
     /// A directory was being moved to another one whose own name never reached the disk: then `..`
     /// leads where nobody comes by. It is led back first, and before that its old parent counts it
     /// again, so that no crash in between leaves a count too low.
-    fn settle_names(&mut self, directory: u32, is_reached: &[bool]) -> Result<(), CheckError> {
+    fn settle_names(
+        &mut self,
+        directory: InodeNumber,
+        is_reached: &[bool],
+    ) -> Result<(), CheckError> {
         let index = self.facts.gathered.directory_index(directory);
-        let dot_dot = index.map_or(0, |index| self.facts.names.parents[index]);
+        let dot_dot = index.map_or(InodeNumber::NONE, |index| self.facts.names.parents[index]);
         let all = self.places_of(directory)?;
         let mut names: Vec<Place> = all.clone();
         names.retain(|name| self.is_reachable(is_reached, name.directory));
@@ -131,7 +136,7 @@ impl Fixer<'_, '_> {
     /// now.
     fn marked_name(
         &self,
-        directory: u32,
+        directory: InodeNumber,
         names: &[Place],
         is_reached: &[bool],
     ) -> Result<Option<Place>, CheckError> {
@@ -147,9 +152,9 @@ impl Fixer<'_, '_> {
     }
 
     /// Where a directory has its names.
-    fn places_of(&self, directory: u32) -> Result<Vec<Place>, CheckError> {
+    fn places_of(&self, directory: InodeNumber) -> Result<Vec<Place>, CheckError> {
         let mut places = Vec::new();
-        let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
+        let parents: BTreeSet<InodeNumber> = self.parents_of(directory).into_iter().collect();
         for parent in parents {
             for (logical, block) in self.directory_blocks(parent) {
                 let bytes = self.block(block)?;
@@ -167,8 +172,12 @@ impl Fixer<'_, '_> {
     }
 
     /// Removes the names of a directory, but the one `kept`.
-    fn remove_names(&mut self, directory: u32, kept: Option<Place>) -> Result<(), CheckError> {
-        let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
+    fn remove_names(
+        &mut self,
+        directory: InodeNumber,
+        kept: Option<Place>,
+    ) -> Result<(), CheckError> {
+        let parents: BTreeSet<InodeNumber> = self.parents_of(directory).into_iter().collect();
         for parent in parents {
             self.remove_entries(parent, &|inode, _, place| {
                 inode == directory && kept != Some(place)
@@ -180,8 +189,8 @@ impl Fixer<'_, '_> {
     /// Clears entries of a directory other than `.` and `..`; gives how many.
     pub(super) fn remove_entries(
         &mut self,
-        directory: u32,
-        is_wanted: &dyn Fn(u32, &[u8], Place) -> bool,
+        directory: InodeNumber,
+        is_wanted: &dyn Fn(InodeNumber, &[u8], Place) -> bool,
     ) -> Result<usize, CheckError> {
         let mut removed = Vec::new();
         for (logical, block) in self.directory_blocks(directory) {
@@ -211,7 +220,11 @@ impl Fixer<'_, '_> {
     }
 
     /// Leads `..` elsewhere.
-    fn set_dot_dot(&mut self, directory: u32, parent: u32) -> Result<(), CheckError> {
+    fn set_dot_dot(
+        &mut self,
+        directory: InodeNumber,
+        parent: InodeNumber,
+    ) -> Result<(), CheckError> {
         let Some((0, block)) = self.directory_blocks(directory).first().copied() else {
             return Ok(());
         };
@@ -220,7 +233,7 @@ impl Fixer<'_, '_> {
         let Some(at) = second.map(|entry| entry.offset) else {
             return Ok(());
         };
-        put_u32(&mut bytes, at + OFFSET_INODE, parent);
+        put_u32(&mut bytes, at + OFFSET_INODE, parent.0);
         self.put_block(block, &bytes)?;
         self.note(Location::inode(directory), format!(".. is {parent} now"));
         Ok(())
@@ -249,19 +262,19 @@ impl Fixer<'_, '_> {
     /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads
     /// to what is free already.
     fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
-        let parent_of = |fixer: &Self, number: u32| {
+        let parent_of = |fixer: &Self, number: InodeNumber| {
             let index = fixer.facts.gathered.directory_index(number)?;
             let parent = fixer.facts.names.parents[index];
             (parent != number && found.contains_key(&parent)).then_some(parent)
         };
-        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut children: FxHashMap<InodeNumber, u32> = FxHashMap::default();
         for number in found.keys() {
             if let Some(parent) = parent_of(self, *number) {
                 *children.entry(parent).or_default() += 1;
             }
         }
-        let is_leaf = |number: &u32| !children.contains_key(number);
-        let mut layer: Vec<u32> = found.keys().copied().filter(is_leaf).collect();
+        let is_leaf = |number: &InodeNumber| !children.contains_key(number);
+        let mut layer: Vec<InodeNumber> = found.keys().copied().filter(is_leaf).collect();
         while !layer.is_empty() {
             let mut next = Vec::new();
             for number in layer {
@@ -284,9 +297,9 @@ impl Fixer<'_, '_> {
 }
 
 /// The names in a directory's block but `.` and `..`: where each is, and what it stands for.
-fn names_in(bytes: &[u8], logical: u64) -> impl Iterator<Item = (usize, u32, &[u8])> {
+fn names_in(bytes: &[u8], logical: u64) -> impl Iterator<Item = (usize, InodeNumber, &[u8])> {
     let skipped = if logical == 0 { 2 } else { 0 };
     let all = entries(bytes, u32::MAX).map_while(Result::ok).skip(skipped);
-    let used = all.filter(|entry| entry.inode != 0);
+    let used = all.filter(|entry| entry.inode != InodeNumber::NONE);
     used.map(|entry| (entry.offset, entry.inode, entry.name))
 }

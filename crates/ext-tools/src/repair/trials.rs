@@ -104,8 +104,8 @@ impl Trial {
     fn change(&self, raw: &mut RawSuperblock) -> Option<String> {
         let features = raw.s_feature_ro_compat.get();
         let what = match self {
-            Trial::FirstInode if raw.s_first_ino.get() != GOOD_OLD_FIRST_INODE => {
-                raw.s_first_ino = GOOD_OLD_FIRST_INODE.into();
+            Trial::FirstInode if raw.s_first_ino.get() != GOOD_OLD_FIRST_INODE.0 => {
+                raw.s_first_ino = GOOD_OLD_FIRST_INODE.0.into();
                 "the first inode for files is 11"
             }
             Trial::FirstDataBlock => {
@@ -118,7 +118,7 @@ impl Trial {
             }
             Trial::Revision => {
                 let size = raw.s_inode_size.get();
-                let is_filled = raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE
+                let is_filled = raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE.0
                     && size.is_power_of_two()
                     && usize::from(size) >= BASE_SIZE;
                 if raw.s_rev_level.get() == 1 || !is_filled {
@@ -166,7 +166,7 @@ fn take_usual_places(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Che
     let mut moved = 0;
     for group in GroupNumber::all(sb.groups) {
         let (block, at) = descriptor_location(&sb, group);
-        let place = (block << sb.block_size_bits) + at as u64;
+        let place = sb.block_offset(block) + at as u64;
         let own = descriptor(image, place);
         let usual = usual(&sb, group, own);
         if own.as_bytes() != usual.as_bytes() {
@@ -230,7 +230,7 @@ fn count_reserved_blocks(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool,
         return Ok(false);
     };
     let (block, at) = descriptor_location(&sb, GroupNumber(0));
-    let place = (block << sb.block_size_bits) + at as u64;
+    let place = sb.block_offset(block) + at as u64;
     let first = GroupDescriptor::from_raw(&descriptor(image, place));
     let begin = first
         .block_bitmap
@@ -238,7 +238,8 @@ fn count_reserved_blocks(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool,
         .min(first.inode_table);
     let described = sb.first_data_block + u64::from(sb.super_blocks_in_group(GroupNumber(0)));
     let reserved = begin
-        .checked_sub(described)
+        .0
+        .checked_sub(described.0)
         .and_then(|count| u16::try_from(count).ok());
     let Some(reserved) = reserved.filter(|count| *count != told) else {
         return Ok(false);
@@ -317,7 +318,7 @@ fn take(
     if with_descriptors {
         let length = (sb.descriptor_blocks << sb.block_size_bits) as usize;
         let table = image.read((block + 1) << sb.block_size_bits, length)?;
-        image.write(descriptor_table_block(&sb) << sb.block_size_bits, &table)?;
+        image.write(sb.block_offset(descriptor_table_block(&sb)), &table)?;
         log.add(Location::FILE_SYSTEM, "descriptors taken from their backup");
     }
     Ok(())

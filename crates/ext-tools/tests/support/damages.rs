@@ -154,7 +154,7 @@ fn index_root(probe: &mut Probe, offset: usize, byte: u8) {
 }
 
 fn attribute_block(probe: &mut Probe, offset: usize, byte: u8) {
-    let block = probe.parsed(probe.path("/dir/large")).file_acl;
+    let block = probe.parsed(probe.path("/dir/large")).file_acl.0;
     assert_ne!(block, 0);
     let at = probe.block(block) + offset;
     probe.poke(at, &[byte]);
@@ -174,12 +174,12 @@ fn clear_padding(probe: &mut Probe) {
     let last = probe.sb.groups - 1;
     let blocks = probe.sb.blocks_in_group(GroupNumber(last)) as usize;
     assert!(blocks < probe.sb.blocks_per_group as usize);
-    let at = probe.block(probe.groups[last as usize].block_bitmap);
+    let at = probe.block(probe.groups[last as usize].block_bitmap.0);
     bitmap::clear(&mut probe.bytes[at..], blocks);
 }
 
 fn pointer_to_bitmap(probe: &mut Probe) {
-    let bitmap = probe.groups[0].block_bitmap as u32;
+    let bitmap = probe.groups[0].block_bitmap.0 as u32;
     let at = probe.inode(probe.path("/dir/large")) + offset::pointer(3);
     probe.poke(at, &bitmap.to_le_bytes());
 }
@@ -218,7 +218,7 @@ fn expand(command: &str, probe: &Probe) -> String {
         let number = match what {
             "inode" => inode.into(),
             "block" => probe.parsed(inode).block[0].into(),
-            "acl" => probe.parsed(inode).file_acl,
+            "acl" => probe.parsed(inode).file_acl.0,
             other => panic!("{other}"),
         };
         command.replace_range(start..=end, &number.to_string());

@@ -3,6 +3,7 @@
 use backstitch_ext::format::inode::Inode;
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_ext::format::{GroupDescriptor, ROOT_INODE, directory, group};
+use backstitch_layout::InodeNumber;
 
 /// An image in memory.
 pub(crate) struct Probe {
@@ -19,7 +20,7 @@ impl Probe {
     pub(crate) fn new(bytes: Vec<u8>) -> Probe {
         let head: &[u8; 1024] = bytes[1024..2048].try_into().unwrap();
         let sb = Superblock::parse(head, bytes.len() as u64).unwrap();
-        let table = (group::descriptor_table_block(&sb) << sb.block_size_bits) as usize;
+        let table = sb.block_offset(group::descriptor_table_block(&sb)) as usize;
         let groups = group::parse_table(&sb, &bytes[table..]).unwrap();
         Probe { bytes, sb, groups }
     }
@@ -31,9 +32,10 @@ impl Probe {
 
     /// Where an inode starts.
     pub(crate) fn inode(&self, number: u32) -> usize {
+        let number = InodeNumber(number);
         let group = self.sb.group_of_inode(number).index();
         let (block, offset) = self.groups[group].inode_location(&self.sb, number);
-        self.block(block) + offset
+        self.block(block.0) + offset
     }
 
     /// An inode.
@@ -54,7 +56,7 @@ impl Probe {
             let start = self.block((*block).into());
             let bytes = &self.bytes[start..start + self.sb.block_size as usize];
             if let Some(entry) = directory::find(bytes, name.as_bytes()) {
-                return (start + entry.offset, entry.inode);
+                return (start + entry.offset, entry.inode.0);
             }
         }
         panic!("no entry {name} in inode {directory}");
@@ -63,7 +65,9 @@ impl Probe {
     /// The inode of a path.
     pub(crate) fn path(&self, path: &str) -> u32 {
         let names = path.split('/').filter(|name| !name.is_empty());
-        names.fold(ROOT_INODE, |directory, name| self.entry(directory, name).1)
+        names.fold(ROOT_INODE.0, |directory, name| {
+            self.entry(directory, name).1
+        })
     }
 
     /// Where the entry of a path starts.

@@ -5,6 +5,7 @@ use backstitch_ext::format::directory;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_ext::format::{GroupDescriptor, group};
+use backstitch_layout::{BlockNumber, InodeNumber};
 use std::path::Path;
 
 /// A generator that needs no crate: xorshift64*.
@@ -45,11 +46,8 @@ pub(crate) struct Targets {
 }
 
 /// A range that is small enough to be worth hitting often.
-fn block_range(sb: &Superblock, block: u64) -> (usize, usize) {
-    (
-        (block << sb.block_size_bits) as usize,
-        sb.block_size as usize,
-    )
+fn block_range(sb: &Superblock, block: BlockNumber) -> (usize, usize) {
+    (sb.block_offset(block) as usize, sb.block_size as usize)
 }
 
 /// Ranges of bytes, by what they are.
@@ -65,9 +63,9 @@ struct Places {
 /// The inodes, and what they point to.
 fn places(bytes: &[u8], sb: &Superblock, groups: &[GroupDescriptor]) -> Places {
     let mut places = Places::default();
-    for number in 1..=sb.inodes_count {
+    for number in InodeNumber::FIRST.through(InodeNumber(sb.inodes_count)) {
         let (block, offset) = groups[sb.group_of_inode(number).index()].inode_location(sb, number);
-        let start = (block << sb.block_size_bits) as usize + offset;
+        let start = sb.block_offset(block) as usize + offset;
         let raw = &bytes[start..start + sb.inode_size as usize];
         let inode = Inode::parse(raw).unwrap();
         if inode.links == 0 {
@@ -76,7 +74,7 @@ fn places(bytes: &[u8], sb: &Superblock, groups: &[GroupDescriptor]) -> Places {
         }
         places.inodes.push((start, 128));
         places.inodes.push((start, raw.len().min(180)));
-        if inode.file_acl != 0 {
+        if inode.file_acl != BlockNumber::NONE {
             places
                 .attributes
                 .push((block_range(sb, inode.file_acl).0, 160));
@@ -88,10 +86,12 @@ fn places(bytes: &[u8], sb: &Superblock, groups: &[GroupDescriptor]) -> Places {
                 .take(DIRECT_POINTERS)
                 .filter(|block| **block != 0)
             {
-                let (start, length) = block_range(sb, (*pointer).into());
+                let (start, length) = block_range(sb, BlockNumber((*pointer).into()));
                 for entry in directory::entries(&bytes[start..start + length], u32::MAX) {
                     let entry = entry.unwrap();
-                    let used = entry.used_len::<directory::ExtEntries>().max(directory::HEADER_SIZE);
+                    let used = entry
+                        .used_len::<directory::ExtEntries>()
+                        .max(directory::HEADER_SIZE);
                     places.entries.push((start + entry.offset, used));
                 }
             }
@@ -103,7 +103,9 @@ fn places(bytes: &[u8], sb: &Superblock, groups: &[GroupDescriptor]) -> Places {
                 .skip(DIRECT_POINTERS)
                 .filter(|block| **block != 0)
             {
-                places.maps.push(block_range(sb, (*pointer).into()));
+                places
+                    .maps
+                    .push(block_range(sb, BlockNumber((*pointer).into())));
             }
         }
     }
@@ -123,7 +125,7 @@ pub(crate) fn targets(bytes: &[u8]) -> Targets {
         maps,
         attributes,
     } = places(bytes, &sb, &groups);
-    let bitmaps = |of: fn(&GroupDescriptor) -> u64, bits: u32| -> Vec<(usize, usize)> {
+    let bitmaps = |of: fn(&GroupDescriptor) -> BlockNumber, bits: u32| -> Vec<(usize, usize)> {
         groups
             .iter()
             .map(|g| (block_range(&sb, of(g)).0, bits as usize / 8))

@@ -5,7 +5,7 @@
 //! but one may cross a 512-byte sector. What is common to formats of this family is
 //! [`backstitch_unixfs::directory`]; here is how ext has the fixed part of an entry.
 
-use backstitch_layout::FileType;
+use backstitch_layout::{FileType, InodeNumber};
 use backstitch_unixfs::directory::{self as common, EntryLayout, Head};
 use smallvec::SmallVec;
 use zerocopy::little_endian::{U16, U32};
@@ -73,8 +73,8 @@ impl EntryLayout for ExtEntries {
         bytes
     }
 
-    fn encode_inode(inode: u32) -> [u8; 4] {
-        inode.to_le_bytes()
+    fn encode_inode(inode: InodeNumber) -> [u8; 4] {
+        inode.0.to_le_bytes()
     }
 
     fn encode_rec_len(rec_len: usize) -> [u8; 2] {
@@ -148,7 +148,12 @@ pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Option<Entry<'a>> {
 /// claims.
 ///
 /// The name must have at most [`NAME_MAX_BYTES`]; more are cut off.
-pub fn encode_entry(inode: u32, file_type: u8, name: &[u8], rec_len: usize) -> SmallVec<[u8; 64]> {
+pub fn encode_entry(
+    inode: InodeNumber,
+    file_type: u8,
+    name: &[u8],
+    rec_len: usize,
+) -> SmallVec<[u8; 64]> {
     common::encode_entry::<ExtEntries>(inode, file_type, name, rec_len)
 }
 
@@ -158,7 +163,7 @@ pub fn encode_rec_len(rec_len: usize) -> u16 {
 }
 
 /// Whether a block begins with `.`, which names this inode, and `..`: the first one of a directory.
-pub fn starts_with_dots(block: &[u8], inode: u32) -> bool {
+pub fn starts_with_dots(block: &[u8], inode: InodeNumber) -> bool {
     common::starts_with_dots::<ExtEntries>(block, inode)
 }
 
@@ -166,8 +171,8 @@ pub fn starts_with_dots(block: &[u8], inode: u32) -> bool {
 /// system has no `filetype`.
 pub fn new_directory_block(
     block_size: usize,
-    inode: u32,
-    parent: u32,
+    inode: InodeNumber,
+    parent: InodeNumber,
     directory_code: u8,
 ) -> Vec<u8> {
     common::new_directory_block::<ExtEntries>(block_size, inode, parent, directory_code)
@@ -193,16 +198,16 @@ mod tests {
 
     #[test]
     fn a_new_directory_has_two_names() {
-        let block = new_directory_block(1024, 12, 2, 2);
+        let block = new_directory_block(1024, InodeNumber(12), InodeNumber(2), 2);
         let found: Vec<_> = entries(&block, 100).map(|entry| entry.unwrap()).collect();
         assert_eq!(found.len(), 2);
         assert_eq!(
             (found[0].inode, found[0].name, found[0].rec_len),
-            (12, &b"."[..], 12)
+            (InodeNumber(12), &b"."[..], 12)
         );
         assert_eq!(
             (found[1].inode, found[1].name, found[1].rec_len),
-            (2, &b".."[..], 1012)
+            (InodeNumber(2), &b".."[..], 1012)
         );
         assert_eq!(find(&block, b"..").unwrap().offset, 12);
         assert_eq!(find(&block, b"x"), None);
@@ -225,7 +230,7 @@ mod tests {
                         (rest, wanted) if rest < wanted + required_len(3) => rest,
                         (_, wanted) => wanted,
                     };
-                    let entry = encode_entry(inode * 40, 1, &std::vec![letter; len], space);
+                    let entry = encode_entry(InodeNumber(inode * 40), 1, &std::vec![letter; len], space);
                     block[at..at + entry.len()].copy_from_slice(&entry);
                     at += space;
                 }
@@ -235,7 +240,7 @@ mod tests {
             }
             let name = std::vec![wanted.0; wanted.1];
             let close = entries(&block, 100)
-                .find(|e| e.is_err() || e.is_ok_and(|e| e.inode != 0 && e.name == name))
+                .find(|e| e.is_err() || e.is_ok_and(|e| e.inode != InodeNumber::NONE && e.name == name))
                 .transpose();
             prop_assert_eq!(entries(&block, 100).find_name(&name), close);
         }
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn every_fault_is_found_once() {
-        let good = new_directory_block(1024, 12, 2, 2);
+        let good = new_directory_block(1024, InodeNumber(12), InodeNumber(2), 2);
         assert_eq!(faults(&good), []);
         let with = |offset: usize, bytes: &[u8]| {
             let mut block = good.clone();
@@ -260,7 +265,7 @@ mod tests {
                 rec_len: 12
             }]
         );
-        assert_eq!(with(12, &[101]), [EntryFault::BadInode(101)]);
+        assert_eq!(with(12, &[101]), [EntryFault::BadInode(InodeNumber(101))]);
         assert_eq!(faults(&good[..1020]), [EntryFault::TooLong(1012)]);
         assert_eq!(faults(&good[..16]), [EntryFault::TooShort(4)]);
     }

@@ -5,6 +5,7 @@
 //! above. Entries are ordered by the file's block that they begin with. The depth of a node is its
 //! distance from the leaves; it falls by one from a node to those below it, so a way down ends.
 
+use backstitch_layout::BlockNumber;
 use core::ops::Range;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -55,15 +56,17 @@ pub struct RawExtentIndex {
 
 impl RawExtent {
     /// Where its first block is.
-    pub fn physical(&self) -> u64 {
-        u64::from(self.ee_start_hi.get()) << 32 | u64::from(self.ee_start_lo.get())
+    pub fn physical(&self) -> BlockNumber {
+        let high = u64::from(self.ee_start_hi.get()) << 32;
+        BlockNumber(high | u64::from(self.ee_start_lo.get()))
     }
 }
 
 impl RawExtentIndex {
     /// Where the node below is.
-    pub fn node(&self) -> u64 {
-        u64::from(self.ei_leaf_hi.get()) << 32 | u64::from(self.ei_leaf_lo.get())
+    pub fn node(&self) -> BlockNumber {
+        let high = u64::from(self.ei_leaf_hi.get()) << 32;
+        BlockNumber(high | u64::from(self.ei_leaf_lo.get()))
     }
 }
 
@@ -102,7 +105,7 @@ pub struct Extent {
     /// How many blocks.
     pub len: u64,
     /// Where the first one is.
-    pub physical: u64,
+    pub physical: BlockNumber,
     /// The blocks belong to the file, but nothing was written to them: they read as zeros.
     pub is_unwritten: bool,
 }
@@ -125,7 +128,7 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
     /// Where it is.
-    pub block: u64,
+    pub block: BlockNumber,
     /// Its depth.
     pub depth: u16,
     /// The file's blocks that it maps.
@@ -322,7 +325,7 @@ mod tests {
         let first = Extent {
             logical: 2,
             len: 3,
-            physical: 0x1_0000_0007,
+            physical: BlockNumber(0x1_0000_0007),
             is_unwritten: false,
         };
         assert_eq!(leaf.find(2), Found::Extent(first));
@@ -352,12 +355,12 @@ mod tests {
         let Found::Below(first) = first else {
             panic!("{first:?}");
         };
-        assert_eq!((first.block, first.depth), (50, 1));
+        assert_eq!((first.block, first.depth), (BlockNumber(50), 1));
         assert_eq!(first.within, 3..8);
         let Found::Below(second) = second else {
             panic!("{second:?}");
         };
-        assert_eq!(second.block, 1 << 32 | 60);
+        assert_eq!(second.block, BlockNumber(1 << 32 | 60));
         assert_eq!(second.within, 8..1 << 32);
         let below = node(1, &[[3, 70, 0], [7, 71, 0]]);
         assert!(Node::below(&below, &first).is_ok());

@@ -1,6 +1,7 @@
 //! What can be wrong with the structures that say where the others are.
 
 use super::inode::BASE_SIZE;
+use backstitch_layout::BlockNumber;
 use thiserror::Error;
 
 /// What is wrong with a superblock. Fields have the names that the kernel gives them.
@@ -75,11 +76,11 @@ pub enum DescriptorFault {
         /// `block bitmap`, `inode bitmap` or `inode table`.
         structure: &'static str,
         /// Where it begins.
-        block: u64,
+        block: BlockNumber,
         /// The first block where it may be.
-        first: u64,
+        first: BlockNumber,
         /// The last block where it may be.
-        last: u64,
+        last: BlockNumber,
     },
     /// Two structures of the group share blocks.
     #[error("bitmaps and inode table overlap")]

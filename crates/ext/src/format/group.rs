@@ -9,7 +9,7 @@ use super::features::{
 };
 use super::superblock::Superblock;
 use crate::format::fault::DescriptorFault;
-use backstitch_layout::{GroupNumber, Structure};
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -81,11 +81,11 @@ pub struct RawGroupDescriptorHigh {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupDescriptor {
     /// The block of the block bitmap.
-    pub block_bitmap: u64,
+    pub block_bitmap: BlockNumber,
     /// The block of the inode bitmap.
-    pub inode_bitmap: u64,
+    pub inode_bitmap: BlockNumber,
     /// The first block of the inode table.
-    pub inode_table: u64,
+    pub inode_table: BlockNumber,
     /// Free blocks, as the descriptor has it: not to be trusted.
     pub free_blocks: u32,
     /// Free inodes, as the descriptor has it: not to be trusted.
@@ -135,9 +135,9 @@ impl GroupDescriptor {
     /// The fields of the first half without any check.
     pub fn from_raw(raw: &RawGroupDescriptor) -> GroupDescriptor {
         GroupDescriptor {
-            block_bitmap: raw.bg_block_bitmap_lo.get().into(),
-            inode_bitmap: raw.bg_inode_bitmap_lo.get().into(),
-            inode_table: raw.bg_inode_table_lo.get().into(),
+            block_bitmap: BlockNumber(raw.bg_block_bitmap_lo.get().into()),
+            inode_bitmap: BlockNumber(raw.bg_inode_bitmap_lo.get().into()),
+            inode_table: BlockNumber(raw.bg_inode_table_lo.get().into()),
             free_blocks: raw.bg_free_blocks_count_lo.get().into(),
             free_inodes: raw.bg_free_inodes_count_lo.get().into(),
             used_directories: raw.bg_used_dirs_count_lo.get().into(),
@@ -150,9 +150,9 @@ impl GroupDescriptor {
     fn widen(&mut self, high: &RawGroupDescriptorHigh) {
         let block = |half: U32| u64::from(half.get()) << 32;
         let count = |half: U16| u32::from(half.get()) << 16;
-        self.block_bitmap |= block(high.bg_block_bitmap_hi);
-        self.inode_bitmap |= block(high.bg_inode_bitmap_hi);
-        self.inode_table |= block(high.bg_inode_table_hi);
+        self.block_bitmap.0 |= block(high.bg_block_bitmap_hi);
+        self.inode_bitmap.0 |= block(high.bg_inode_bitmap_hi);
+        self.inode_table.0 |= block(high.bg_inode_table_hi);
         self.free_blocks |= count(high.bg_free_blocks_count_hi);
         self.free_inodes |= count(high.bg_free_inodes_count_hi);
         self.used_directories |= count(high.bg_used_dirs_count_hi);
@@ -169,7 +169,7 @@ impl GroupDescriptor {
     pub fn misplaced(&self, sb: &Superblock, group: GroupNumber) -> Option<DescriptorFault> {
         let (first, end) = if sb.features.has_incompat(INCOMPAT_FLEX_BG) {
             // Anywhere but where the superblock is.
-            (sb.first_data_block + 1, sb.blocks_count)
+            (sb.first_data_block + 1, sb.end_block())
         } else {
             let first = sb.group_first_block(group);
             let own = u64::from(sb.super_blocks_in_group(group));
@@ -202,19 +202,19 @@ impl GroupDescriptor {
     }
 
     /// The block and the offset therein of an inode of this group.
-    pub fn inode_location(&self, sb: &Superblock, inode: u32) -> (u64, usize) {
+    pub fn inode_location(&self, sb: &Superblock, inode: InodeNumber) -> (BlockNumber, usize) {
         let (block, offset) = sb.inode_position(inode);
         (self.inode_table + block, offset)
     }
 }
 
 /// The first block of the primary descriptor table.
-pub fn descriptor_table_block(sb: &Superblock) -> u64 {
+pub fn descriptor_table_block(sb: &Superblock) -> BlockNumber {
     sb.first_data_block + 1
 }
 
 /// The block and the offset therein of a group's primary descriptor.
-pub fn descriptor_location(sb: &Superblock, group: GroupNumber) -> (u64, usize) {
+pub fn descriptor_location(sb: &Superblock, group: GroupNumber) -> (BlockNumber, usize) {
     let byte = u64::from(group.0) * u64::from(sb.desc_size);
     let block = descriptor_table_block(sb) + (byte >> sb.block_size_bits);
     (block, (byte % u64::from(sb.block_size)) as usize)

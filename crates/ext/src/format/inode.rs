@@ -4,7 +4,7 @@ use super::FormatError;
 use super::features::{Features, INCOMPAT_EXTENTS};
 use super::superblock::Superblock;
 use crate::format::fault::InodeFault;
-use backstitch_layout::{FileType, Structure, Timestamp};
+use backstitch_layout::{BlockNumber, FileType, Structure, Timestamp};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -173,7 +173,7 @@ pub struct Inode {
     /// What changes when the number is used anew.
     pub generation: u32,
     /// The attribute block; 0 where there is none.
-    pub file_acl: u64,
+    pub file_acl: BlockNumber,
     /// Last access.
     pub accessed: Timestamp,
     /// Last change of the inode.
@@ -222,7 +222,7 @@ impl Inode {
             version: raw.i_version.get(),
             block,
             generation: raw.i_generation.get(),
-            file_acl: raw.i_file_acl_lo.get().into(),
+            file_acl: BlockNumber(raw.i_file_acl_lo.get().into()),
             accessed: decode_time(raw.i_atime.get(), extra.field(offset::ATIME_EXTRA)),
             changed: decode_time(raw.i_ctime.get(), extra.field(offset::CTIME_EXTRA)),
             modified: decode_time(raw.i_mtime.get(), extra.field(offset::MTIME_EXTRA)),
@@ -238,7 +238,7 @@ impl Inode {
     /// all of the inode, as in [`parse`](Self::parse).
     pub fn widen(&mut self, bytes: &[u8]) {
         if let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) {
-            self.file_acl |= u64::from(raw.i_file_acl_high.get()) << 32;
+            self.file_acl.0 |= u64::from(raw.i_file_acl_high.get()) << 32;
         }
     }
 
@@ -259,7 +259,7 @@ impl Inode {
 
     /// Whether a symlink's target lies in the pointers: it takes no blocks but its attributes'.
     pub fn is_fast_symlink(&self, block_size: u32) -> bool {
-        let attribute_sectors = if self.file_acl != 0 {
+        let attribute_sectors = if self.file_acl != BlockNumber::NONE {
             block_size / 512
         } else {
             0

@@ -6,9 +6,10 @@
 //! tests; then a *validated* one that the rest of the crate works with. Parsing never panics and
 //! never trusts: what an image says is checked once, here, and arithmetic on it is checked.
 //!
-//! Numbers: blocks are `u64` (so that the 64-bit variants fit later), inodes and groups are `u32`.
+//! Numbers: inodes and groups have types of their own.
 //! Sizes are in bytes unless a name says otherwise.
 
+use backstitch_layout::InodeNumber;
 pub use backstitch_unixfs::{bitmap, replaced};
 pub mod directory;
 pub mod extent;
@@ -31,16 +32,16 @@ pub use record::MountRecord;
 pub use superblock::{RawSuperblock, Superblock};
 
 /// The inode that lists bad blocks.
-pub const BAD_BLOCKS_INODE: u32 = 1;
+pub const BAD_BLOCKS_INODE: InodeNumber = InodeNumber(1);
 /// The root directory's inode.
-pub const ROOT_INODE: u32 = 2;
+pub const ROOT_INODE: InodeNumber = InodeNumber(2);
 /// The inode that holds the descriptor blocks kept for growing the file system.
-pub const RESIZE_INODE: u32 = 7;
+pub const RESIZE_INODE: InodeNumber = InodeNumber(7);
 /// The journal's inode (ext3).
-pub const JOURNAL_INODE: u32 = 8;
+pub const JOURNAL_INODE: InodeNumber = InodeNumber(8);
 /// The first inode that files may have in a revision 0 file system; also mke2fs's choice for
 /// revision 1.
-pub const GOOD_OLD_FIRST_INODE: u32 = 11;
+pub const GOOD_OLD_FIRST_INODE: InodeNumber = InodeNumber(11);
 /// The size of an inode in a revision 0 file system.
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 /// The longest name in a directory.

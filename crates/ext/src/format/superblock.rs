@@ -4,7 +4,7 @@
 use super::FormatError;
 use super::features::{self, Features};
 use super::record::MountRecord;
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use geometry::Geometry;
 
 mod geometry;
@@ -88,7 +88,7 @@ pub struct Superblock {
     /// Free inodes, as the superblock has it: not to be trusted.
     pub free_inodes_count: u32,
     /// The block that group 0 starts with: 1 where blocks have 1024 bytes, else 0.
-    pub first_data_block: u64,
+    pub first_data_block: BlockNumber,
     /// Blocks in every group but the last one.
     pub blocks_per_group: u32,
     /// Inodes in every group.
@@ -96,7 +96,7 @@ pub struct Superblock {
     /// Bytes per inode in the table, a power of two.
     pub inode_size: u32,
     /// The first inode that is not reserved.
-    pub first_inode: u32,
+    pub first_inode: InodeNumber,
     /// The number of groups, at least 1.
     pub groups: u32,
     /// Bytes per group descriptor.
@@ -148,9 +148,9 @@ pub struct Superblock {
     /// The group who may.
     pub reserved_gid: u16,
     /// The head of the on-disk list of orphans; 0 where there is none.
-    pub last_orphan: u32,
+    pub last_orphan: InodeNumber,
     /// The journal's inode; 0 where there is none.
-    pub journal_inode: u32,
+    pub journal_inode: InodeNumber,
     /// The extra bytes that every inode has.
     pub min_extra_isize: u16,
     /// The extra bytes that new inodes should have.
@@ -244,55 +244,65 @@ impl Superblock {
         sb.write_support()
     }
 
+    /// One more than the last block's number.
+    pub fn end_block(&self) -> BlockNumber {
+        BlockNumber(self.blocks_count)
+    }
+
+    /// Where a block begins on the device, in bytes.
+    pub fn block_offset(&self, block: BlockNumber) -> u64 {
+        block.offset_bytes(self.block_size.into())
+    }
+
     /// The group of a block. The block must be in `first_data_block..blocks_count`.
-    pub fn group_of_block(&self, block: u64) -> GroupNumber {
+    pub fn group_of_block(&self, block: BlockNumber) -> GroupNumber {
         let distance = block.saturating_sub(self.first_data_block);
         GroupNumber((distance / u64::from(self.blocks_per_group)) as u32)
     }
 
     /// The first block of a group.
-    pub fn group_first_block(&self, group: GroupNumber) -> u64 {
+    pub fn group_first_block(&self, group: GroupNumber) -> BlockNumber {
         self.first_data_block + u64::from(group.0) * u64::from(self.blocks_per_group)
     }
 
     /// The number of blocks in a group; only the last one can have fewer than `blocks_per_group`.
     pub fn blocks_in_group(&self, group: GroupNumber) -> u32 {
         let rest = self
-            .blocks_count
+            .end_block()
             .saturating_sub(self.group_first_block(group));
         rest.min(u64::from(self.blocks_per_group)) as u32
     }
 
     /// The group of an inode. Inode 0 does not exist; it counts to group 0.
-    pub fn group_of_inode(&self, inode: u32) -> GroupNumber {
-        GroupNumber(inode.saturating_sub(1) / self.inodes_per_group)
+    pub fn group_of_inode(&self, inode: InodeNumber) -> GroupNumber {
+        GroupNumber(inode.0.saturating_sub(1) / self.inodes_per_group)
     }
 
     /// An inode's place within its group.
-    pub fn index_in_group(&self, inode: u32) -> u32 {
-        inode.saturating_sub(1) % self.inodes_per_group
+    pub fn index_in_group(&self, inode: InodeNumber) -> u32 {
+        inode.0.saturating_sub(1) % self.inodes_per_group
     }
 
     /// The first inode of a group.
-    pub fn group_first_inode(&self, group: GroupNumber) -> u32 {
-        group.0 * self.inodes_per_group + 1
+    pub fn group_first_inode(&self, group: GroupNumber) -> InodeNumber {
+        InodeNumber(group.0 * self.inodes_per_group + 1)
     }
 
     /// Whether the number is an inode's.
-    pub fn is_valid_inode(&self, inode: u32) -> bool {
-        (1..=self.inodes_count).contains(&inode)
+    pub fn is_valid_inode(&self, inode: InodeNumber) -> bool {
+        (InodeNumber::FIRST..=InodeNumber(self.inodes_count)).contains(&inode)
     }
 
     /// Whether the block is one of the file system's. That can be block 0, which holds the
     /// superblock where blocks are larger than 1 KiB.
-    pub fn has_block(&self, block: u64) -> bool {
-        (self.first_data_block..self.blocks_count).contains(&block)
+    pub fn has_block(&self, block: BlockNumber) -> bool {
+        (self.first_data_block..self.end_block()).contains(&block)
     }
 
     /// Whether a pointer can lead to this block. A pointer of 0 means none, so block 0 is no
     /// pointer's.
-    pub fn is_valid_pointer(&self, block: u64) -> bool {
-        block != 0 && self.has_block(block)
+    pub fn is_valid_pointer(&self, block: BlockNumber) -> bool {
+        block != BlockNumber::NONE && self.has_block(block)
     }
 
     /// Whether a group starts with a superblock and the descriptor table.
@@ -329,7 +339,7 @@ impl Superblock {
 
     /// Where an inode lies: its block counted from the start of its group's inode table, and its
     /// offset therein.
-    pub fn inode_position(&self, inode: u32) -> (u64, usize) {
+    pub fn inode_position(&self, inode: InodeNumber) -> (u64, usize) {
         let bytes = u64::from(self.index_in_group(inode)) * u64::from(self.inode_size);
         (
             bytes >> self.block_size_bits,

@@ -1,6 +1,6 @@
 //! Making room for a name in a hashed directory.
 
-use backstitch_layout::{Error, Step, Timestamp};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Timestamp};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::block_edit::find_gap;
 use backstitch_unixfs::format::InodeEditor as _;
@@ -18,7 +18,7 @@ use crate::rules::{Rule, holds};
 
 /// A directory that a name goes into, in one step.
 struct Target<'a> {
-    number: u32,
+    number: InodeNumber,
     inode: &'a Inode,
     now: Timestamp,
 }
@@ -32,7 +32,7 @@ impl Indexes<'_> {
     pub(crate) fn room(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         parent: &Inode,
         name: &[u8],
         now: Timestamp,
@@ -190,7 +190,7 @@ impl Indexes<'_> {
     fn make_index(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         parent: &Inode,
         name: &[u8],
         now: Timestamp,
@@ -269,7 +269,13 @@ impl Indexes<'_> {
     }
 
     /// Replaces what differs of a block of the directory.
-    fn rewrite(&mut self, v: &mut Volume<'_>, number: u32, block: u64, bytes: &[u8]) {
+    fn rewrite(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        block: BlockNumber,
+        bytes: &[u8],
+    ) {
         let Some(old) = v.peek(block) else {
             debug_assert!(false, "block {block} is changed but was not read");
             return;

@@ -2,6 +2,7 @@
 
 use crate::format::DirectoryError;
 use crate::format::directory::{ExtEntries, HEADER_SIZE, OFFSET_REC_LEN, encode_rec_len, entries};
+use backstitch_layout::InodeNumber;
 
 /// A name of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(super) fn items(
     for entry in entries(block, u32::MAX) {
         let entry = entry?;
         let is_dot = first && (entry.name == b"." || entry.name == b"..");
-        if entry.inode == 0 || is_dot {
+        if entry.inode == InodeNumber::NONE || is_dot {
             continue;
         }
         items.push(Item {
@@ -93,7 +94,7 @@ mod tests {
     fn block(names: &[&[u8]]) -> Vec<u8> {
         let mut edit = BlockEdit::new(&empty_block(1024), 1024);
         for (i, name) in names.iter().enumerate() {
-            edit.add_entry(12 + i as u32, 1, name).unwrap();
+            edit.add_entry(InodeNumber(12 + i as u32), 1, name).unwrap();
         }
         let mut bytes = empty_block(1024);
         let (from, patch) = edit.patch();
@@ -114,7 +115,7 @@ mod tests {
         let high = pack(&bytes, &items[kept..]);
         for (i, name) in names.iter().enumerate() {
             let side = if i < 20 { &low } else { &high };
-            assert_eq!(find(side, name).unwrap().inode, 12 + i as u32);
+            assert_eq!(find(side, name).unwrap().inode, InodeNumber(12 + i as u32));
         }
     }
 

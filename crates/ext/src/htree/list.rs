@@ -1,7 +1,7 @@
 //! Listing a hashed directory in the order of its hashes: splits move names from block to block
 //! while a directory is read, but never past another hash.
 
-use backstitch_layout::{DirectoryEntry, Step};
+use backstitch_layout::{BlockNumber, DirectoryEntry, InodeNumber, Step};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::{corrupt_directory, name_hash};
 
@@ -28,7 +28,7 @@ impl Indexes<'_> {
     pub(crate) fn list(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
@@ -45,7 +45,7 @@ impl Indexes<'_> {
     fn emit_from(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
@@ -81,7 +81,7 @@ impl Indexes<'_> {
     fn emit_dots(
         &self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
@@ -91,7 +91,8 @@ impl Indexes<'_> {
         let dots = entries(v.read(block)?, self.format.sb.inodes_count);
         for (entry, (at, next)) in dots.zip(places) {
             let entry = entry.map_err(|e| corrupt_directory(number, 0, e))?;
-            if at >= cookie && entry.inode != 0 && !emit(&self.shown(&entry, next)) {
+            if at >= cookie && entry.inode != InodeNumber::NONE && !emit(&self.shown(&entry, next))
+            {
                 return Ok(false);
             }
         }
@@ -103,16 +104,16 @@ impl Indexes<'_> {
     fn names_of_run(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         path: &mut Path,
-    ) -> ByIndex<Vec<(u64, u64, usize)>> {
+    ) -> ByIndex<Vec<(u64, BlockNumber, usize)>> {
         let mut names = Vec::new();
         loop {
             let (version, block) = (path.version, path.physical);
             for entry in entries(v.read(block)?, self.format.sb.inodes_count) {
                 let entry = entry.map_err(|e| corrupt_directory(number, path.leaf, e))?;
-                if entry.inode != 0 {
+                if entry.inode != InodeNumber::NONE {
                     let at = position(self.name_hash(version, entry.name), entry.name);
                     names.push((at, block, entry.offset));
                 }

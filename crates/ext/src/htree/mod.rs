@@ -34,7 +34,7 @@ mod verify;
 
 use std::ops::{Deref, DerefMut};
 
-use backstitch_layout::{Error, Step, Stop};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::Found;
 
@@ -89,7 +89,7 @@ type ByIndex<T> = std::result::Result<T, Halt>;
 struct Level {
     /// The directory's block, and where it is.
     logical: u64,
-    physical: u64,
+    physical: BlockNumber,
     /// The entry that was taken.
     at: usize,
     count: usize,
@@ -106,7 +106,7 @@ struct Path {
     hash: u32,
     /// The leaf: the directory's block, and where it is.
     leaf: u64,
-    physical: u64,
+    physical: BlockNumber,
 }
 
 /// The indexes of a file system's directories.
@@ -131,7 +131,7 @@ impl Indexes<'_> {
     pub(crate) fn find(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         name: &[u8],
     ) -> Step<Option<Option<Found>>> {
@@ -149,7 +149,7 @@ impl Indexes<'_> {
     }
 
     /// What the index said; `None` where it turned out to be wrong, which the log is told.
-    fn unless_fault<T>(&mut self, number: u32, result: ByIndex<T>) -> Step<Option<T>> {
+    fn unless_fault<T>(&mut self, number: InodeNumber, result: ByIndex<T>) -> Step<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(Halt::Step(stop)) => Err(stop),
@@ -166,7 +166,7 @@ impl Indexes<'_> {
     fn search(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         name: &[u8],
     ) -> ByIndex<Option<Found>> {
@@ -212,7 +212,7 @@ impl Indexes<'_> {
         inode: &Inode,
         from: u64,
         logical: u64,
-    ) -> ByIndex<u64> {
+    ) -> ByIndex<BlockNumber> {
         let fault = IndexFault::Block {
             logical: from,
             block: logical,

@@ -1,5 +1,6 @@
 //! Looking at an index as a whole, once, before it is believed.
 
+use backstitch_layout::InodeNumber;
 use backstitch_ordering::Volume;
 use backstitch_unixfs::corrupt_directory;
 
@@ -26,7 +27,7 @@ impl Indexes<'_> {
     pub(super) fn verify_once(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
     ) -> ByIndex<()> {
         if self.format.hashed.is_trusted(number) {
@@ -94,7 +95,7 @@ impl Indexes<'_> {
     fn verify_leaf(
         &self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         version: u8,
         leaf: Reached,
@@ -102,7 +103,7 @@ impl Indexes<'_> {
         let physical = self.index_block(v, inode, 0, leaf.logical)?;
         for entry in entries(v.read(physical)?, self.format.sb.inodes_count) {
             let entry = entry.map_err(|e| corrupt_directory(number, leaf.logical, e))?;
-            if entry.inode == 0 {
+            if entry.inode == InodeNumber::NONE {
                 continue;
             }
             let hash = self.name_hash(version, entry.name);

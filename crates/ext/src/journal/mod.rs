@@ -12,8 +12,8 @@ use backstitch_device::BlockDevice;
 use backstitch_journal::format::checksum::crc32c;
 use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
-    Error, GroupNumber, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Structure,
-    Timestamp,
+    BlockNumber, Error, GroupNumber, InodeNumber, JournalHost, JournalPlace, Orphans, RecoveryMark,
+    Result, Structure, Timestamp,
 };
 use core::mem::offset_of;
 use zerocopy::IntoBytes;
@@ -98,7 +98,7 @@ impl JournalHost for Ext2 {
         // A list that was left together with errors is not trusted, as in Linux.
         let is_usable =
             writable.write_support_beside_journal().is_empty() && sb.state & STATE_ERROR == 0;
-        if !is_usable || sb.last_orphan == 0 {
+        if !is_usable || sb.last_orphan == InodeNumber::NONE {
             return Ok(Orphans::default());
         }
         orphans::next(device, &sb, now, most_blocks)
@@ -143,7 +143,7 @@ fn write_raw(device: &dyn BlockDevice, mut raw: RawSuperblock) -> Result<()> {
 }
 
 /// A block, whole.
-fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<Vec<u8>> {
+fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: BlockNumber) -> Result<Vec<u8>> {
     // No pointer leads to block 0, but it may hold the superblock, which journals have copies of.
     if !sb.has_block(block) {
         return Err(Error::corrupt(
@@ -152,7 +152,7 @@ fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<V
         ));
     }
     let mut bytes = vec![0; sb.block_size as usize];
-    device.read(block << sb.block_size_bits, &mut bytes)?;
+    device.read(block.offset_bytes(sb.block_size.into()), &mut bytes)?;
     Ok(bytes)
 }
 

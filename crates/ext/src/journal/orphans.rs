@@ -8,7 +8,9 @@ use crate::fault::OrphanFault;
 use std::collections::BTreeMap;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, GroupNumber, InodeNumber, Orphans, Result, Structure, Timestamp};
+use backstitch_layout::{
+    BlockNumber, Error, GroupNumber, InodeNumber, Orphans, Result, Structure, Timestamp,
+};
 use core::mem::offset_of;
 
 use super::{descriptor, read_block};
@@ -43,7 +45,7 @@ pub(super) fn next(
     };
     let mut found = Orphans::default();
     let mut next = sb.last_orphan;
-    while next != 0 && !edit.is_full() {
+    while next != InodeNumber::NONE && !edit.is_full() {
         let (after, done) = edit.orphan(next)?;
         next = after;
         match done {
@@ -56,12 +58,13 @@ pub(super) fn next(
         }
     }
     edit.finish(next)?;
-    found.blocks = edit.changed.into_iter().collect();
+    let changed = edit.changed.into_iter();
+    found.blocks = changed.map(|(block, bytes)| (block.0, bytes)).collect();
     Ok(found)
 }
 
-fn corrupt(inode: u32, fault: OrphanFault) -> Error {
-    Error::corrupt(Structure::Orphan(InodeNumber(inode)), fault)
+fn corrupt(inode: InodeNumber, fault: OrphanFault) -> Error {
+    Error::corrupt(Structure::Orphan(inode), fault)
 }
 
 /// The file system with the changes so far.
@@ -71,7 +74,7 @@ struct Edit<'e> {
     groups: Vec<GroupDescriptor>,
     now: Timestamp,
     most_blocks: usize,
-    changed: BTreeMap<u64, Vec<u8>>,
+    changed: BTreeMap<BlockNumber, Vec<u8>>,
 }
 
 /// What was done with an orphan.
@@ -90,7 +93,7 @@ impl Edit<'_> {
     }
 
     /// A block's bytes as they are now.
-    fn look(&self, block: u64) -> Result<Vec<u8>> {
+    fn look(&self, block: BlockNumber) -> Result<Vec<u8>> {
         match self.changed.get(&block) {
             Some(bytes) => Ok(bytes.clone()),
             None => read_block(self.device, self.sb, block),
@@ -98,7 +101,7 @@ impl Edit<'_> {
     }
 
     /// A block's bytes, to be changed.
-    fn block(&mut self, block: u64) -> Result<&mut Vec<u8>> {
+    fn block(&mut self, block: BlockNumber) -> Result<&mut Vec<u8>> {
         use std::collections::btree_map::Entry;
         match self.changed.entry(block) {
             Entry::Occupied(known) => Ok(known.into_mut()),
@@ -106,13 +109,13 @@ impl Edit<'_> {
         }
     }
 
-    fn put(&mut self, block: u64, at: usize, bytes: &[u8]) -> Result<()> {
+    fn put(&mut self, block: BlockNumber, at: usize, bytes: &[u8]) -> Result<()> {
         self.block(block)?[at..at + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
     /// Deals with one orphan. Gives the next one to deal with, and what was done with this one.
-    fn orphan(&mut self, number: u32) -> Result<(u32, Done)> {
+    fn orphan(&mut self, number: InodeNumber) -> Result<(InodeNumber, Done)> {
         if number < self.sb.first_inode || !self.sb.is_valid_inode(number) {
             return Err(corrupt(number, OrphanFault::NoSuchInode));
         }
@@ -162,7 +165,7 @@ impl Edit<'_> {
         let next = if done == Done::Part {
             number
         } else {
-            inode.dtime
+            InodeNumber(inode.dtime)
         };
         Ok((next, done))
     }
@@ -170,7 +173,7 @@ impl Edit<'_> {
     /// Frees a file's blocks from `kept` on. Gives how many, and whether that were all.
     fn truncate(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         kept: u64,
         bytes: &mut [u8],
@@ -181,7 +184,7 @@ impl Edit<'_> {
             let depth = index.saturating_sub(DIRECT_POINTERS - 1) as u32;
             let span = pointers.pow(depth);
             if first + span > kept && inode.block[index] != 0 {
-                let block = inode.block[index].into();
+                let block = BlockNumber(inode.block[index].into());
                 let kept = kept.saturating_sub(first);
                 let is_gone = self.free_tree(number, block, depth, kept, &mut freed)?;
                 is_whole &= is_gone || kept > 0 && !self.is_full();
@@ -200,8 +203,8 @@ impl Edit<'_> {
     /// that is gone.
     fn free_tree(
         &mut self,
-        number: u32,
-        block: u64,
+        number: InodeNumber,
+        block: BlockNumber,
         depth: u32,
         kept: u64,
         freed: &mut u64,
@@ -219,7 +222,7 @@ impl Edit<'_> {
                     continue;
                 }
                 let kept = kept.saturating_sub(first);
-                match self.free_tree(number, below.into(), depth - 1, kept, freed)? {
+                match self.free_tree(number, BlockNumber(below.into()), depth - 1, kept, freed)? {
                     true => gone.push(slot),
                     false => stays = true,
                 }
@@ -236,14 +239,14 @@ impl Edit<'_> {
     }
 
     /// Refuses a block that no inode can have.
-    fn check_claim(&self, number: u32, block: u64) -> Result<()> {
+    fn check_claim(&self, number: InodeNumber, block: BlockNumber) -> Result<()> {
         match self.sb.is_valid_pointer(block) && !self.is_metadata(block) {
             true => Ok(()),
             false => Err(corrupt(number, OrphanFault::ClaimsBlock { block })),
         }
     }
 
-    fn free_block(&mut self, number: u32, block: u64) -> Result<()> {
+    fn free_block(&mut self, number: InodeNumber, block: BlockNumber) -> Result<()> {
         self.check_claim(number, block)?;
         let group = self.sb.group_of_block(block);
         let index = (block - self.sb.group_first_block(group)) as usize;
@@ -259,7 +262,7 @@ impl Edit<'_> {
     }
 
     /// Whether a block belongs to the file system itself.
-    fn is_metadata(&self, block: u64) -> bool {
+    fn is_metadata(&self, block: BlockNumber) -> bool {
         let group = self.sb.group_of_block(block);
         let own =
             self.sb.group_first_block(group) + u64::from(self.sb.super_blocks_in_group(group));
@@ -289,9 +292,9 @@ impl Edit<'_> {
 
     /// The inode's block of attributes loses a user, or goes with its last one. Gives how many
     /// blocks the inode loses.
-    fn drop_attributes(&mut self, number: u32, inode: &Inode) -> Result<u64> {
+    fn drop_attributes(&mut self, number: InodeNumber, inode: &Inode) -> Result<u64> {
         let block = inode.file_acl;
-        if block == 0 {
+        if block == BlockNumber::NONE {
             return Ok(0);
         }
         let bytes = self.look(block)?;
@@ -337,7 +340,7 @@ impl Edit<'_> {
     }
 
     /// Zeros what the last block has behind the size: it would show when the file grows again.
-    fn clear_tail(&mut self, number: u32, inode: &Inode) -> Result<()> {
+    fn clear_tail(&mut self, number: InodeNumber, inode: &Inode) -> Result<()> {
         let from = (inode.size % u64::from(self.sb.block_size)) as usize;
         if from == 0 || inode.is_directory() {
             return Ok(());
@@ -353,10 +356,11 @@ impl Edit<'_> {
     }
 
     /// Where a file's block is.
-    fn find(&self, inode: &Inode, mut at: u64) -> Result<Option<u64>> {
+    fn find(&self, inode: &Inode, mut at: u64) -> Result<Option<BlockNumber>> {
         let pointers = u64::from(self.sb.block_size / 4);
         if at < DIRECT_POINTERS as u64 {
-            return Ok(Some(inode.block[at as usize].into()).filter(|block| *block != 0));
+            let block = BlockNumber(inode.block[at as usize].into());
+            return Ok(Some(block).filter(|block| *block != BlockNumber::NONE));
         }
         at -= DIRECT_POINTERS as u64;
         for depth in 1..=3_u32 {
@@ -365,9 +369,10 @@ impl Edit<'_> {
                 at -= span;
                 continue;
             }
-            let mut block = u64::from(inode.block[DIRECT_POINTERS - 1 + depth as usize]);
+            let root = inode.block[DIRECT_POINTERS - 1 + depth as usize];
+            let mut block = BlockNumber(root.into());
             for level in (0..depth).rev() {
-                if block == 0 {
+                if block == BlockNumber::NONE {
                     return Ok(None);
                 }
                 let slot = (at / pointers.pow(level) % pointers) as usize * 4;
@@ -378,15 +383,15 @@ impl Edit<'_> {
                     bytes[slot + 2],
                     bytes[slot + 3],
                 ];
-                block = u32::from_le_bytes(pointer).into();
+                block = BlockNumber(u32::from_le_bytes(pointer).into());
             }
-            return Ok(Some(block).filter(|block| *block != 0));
+            return Ok(Some(block).filter(|block| *block != BlockNumber::NONE));
         }
         Ok(None)
     }
 
     /// The superblock: the list's new head, and what is free.
-    fn finish(&mut self, head: u32) -> Result<()> {
+    fn finish(&mut self, head: InodeNumber) -> Result<()> {
         let (mut free_blocks, mut free_inodes) = (0_u64, 0_u64);
         for group in GroupNumber::all(self.sb.groups) {
             let (block, at) = descriptor_location(self.sb, group);
@@ -400,10 +405,10 @@ impl Edit<'_> {
             free_blocks += counter(OFFSET_FREE_BLOCKS_COUNT);
             free_inodes += counter(OFFSET_FREE_INODES_COUNT);
         }
-        let block = SUPERBLOCK_OFFSET >> self.sb.block_size_bits;
+        let block = BlockNumber(SUPERBLOCK_OFFSET >> self.sb.block_size_bits);
         let base = (SUPERBLOCK_OFFSET % u64::from(self.sb.block_size)) as usize;
         let fields = [
-            (offset_of!(RawSuperblock, s_last_orphan), head),
+            (offset_of!(RawSuperblock, s_last_orphan), head.0),
             (superblock::OFFSET_FREE_BLOCKS_COUNT, free_blocks as u32),
             (superblock::OFFSET_FREE_INODES_COUNT, free_inodes as u32),
         ];

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_journal::{JournalMap, JournalRun};
 use backstitch_layout::{
-    Error, FileType, GroupNumber, InodeNumber, JournalLocation, JournalPlace, Result, Structure,
+    BlockNumber, Error, FileType, GroupNumber, InodeNumber, JournalLocation, JournalPlace, Result,
+    Structure,
 };
 use zerocopy::FromBytes;
 
@@ -45,8 +46,10 @@ pub(super) fn place(
         return Ok(None);
     }
     let location = match sb.journal_inode {
-        0 if superblock_names_journal(raw) => JournalLocation::Outside(raw.s_journal_uuid),
-        0 => {
+        InodeNumber::NONE if superblock_names_journal(raw) => {
+            JournalLocation::Outside(raw.s_journal_uuid)
+        }
+        InodeNumber::NONE => {
             return Err(Error::corrupt(
                 Structure::SUPERBLOCK,
                 SuperblockFault::JournalWithoutPlace,
@@ -80,7 +83,7 @@ pub(super) fn damaged_places(
     if !sb.features.has_compat(COMPAT_HAS_JOURNAL) {
         return Ok(Vec::new());
     }
-    if sb.journal_inode == 0 && superblock_names_journal(raw) {
+    if sb.journal_inode == InodeNumber::NONE && superblock_names_journal(raw) {
         let outside = JournalLocation::Outside(raw.s_journal_uuid);
         return Ok(vec![at(sb, outside)]);
     }
@@ -111,9 +114,9 @@ pub(super) fn damaged_places(
     Ok(places.collect())
 }
 
-fn inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<Inode> {
+fn inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNumber) -> Result<Inode> {
     if !sb.is_valid_inode(number) {
-        let place = Structure::JournalInode(InodeNumber(number));
+        let place = Structure::JournalInode(number);
         return Err(Error::corrupt(place, JournalFault::NoSuchInode));
     }
     let group = descriptor(device, sb, sb.group_of_inode(number))?;
@@ -125,7 +128,7 @@ fn inode_of(
     device: &dyn BlockDevice,
     sb: &Superblock,
     group: &GroupDescriptor,
-    number: u32,
+    number: InodeNumber,
 ) -> Result<Inode> {
     let (block, offset) = group.inode_location(sb, number);
     let bytes = read_block(device, sb, block)?;
@@ -160,8 +163,12 @@ fn of_inode(inode: Result<Inode>) -> Result<Option<Copy>> {
     }
 }
 
-fn from_inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<JournalMap> {
-    let place = Structure::JournalInode(InodeNumber(number));
+fn from_inode(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    number: InodeNumber,
+) -> Result<JournalMap> {
+    let place = Structure::JournalInode(number);
     let inode = inode(device, sb, number)?;
     if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
         return Err(Error::corrupt(place, JournalFault::NoRegularFile));
@@ -218,7 +225,7 @@ pub enum Faults {
 
 /// The map of a journal with these pointers, whose indirect blocks `read` gives.
 pub fn map(
-    read: &dyn Fn(u64) -> Result<Vec<u8>>,
+    read: &dyn Fn(BlockNumber) -> Result<Vec<u8>>,
     sb: &Superblock,
     copy: &Copy,
     place: Structure,
@@ -253,7 +260,7 @@ pub fn map(
     } else {
         for (index, pointer) in pointers.iter().enumerate() {
             let depth = index.saturating_sub(DIRECT_POINTERS - 1);
-            walk.pointer((*pointer).into(), depth)?;
+            walk.pointer(BlockNumber((*pointer).into()), depth)?;
         }
     }
     if walk.next < blocks && faults == Faults::Refuse {
@@ -281,7 +288,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// Gathers runs in the order of the file.
 struct Walk<'w> {
-    read: &'w dyn Fn(u64) -> Result<Vec<u8>>,
+    read: &'w dyn Fn(BlockNumber) -> Result<Vec<u8>>,
     sb: &'w Superblock,
     place: Structure,
     blocks: u64,
@@ -290,7 +297,7 @@ struct Walk<'w> {
     next: u64,
     faults: Faults,
     /// Where faults are left out, the blocks that have a place already.
-    seen: FxHashSet<u64>,
+    seen: FxHashSet<BlockNumber>,
 }
 
 impl Walk<'_> {
@@ -309,7 +316,7 @@ impl Walk<'_> {
     }
 
     /// Adds blocks that follow each other.
-    fn add(&mut self, first: u64, count: u64) -> Result<()> {
+    fn add(&mut self, first: BlockNumber, count: u64) -> Result<()> {
         let count = count.min(self.blocks - self.next);
         if count == 0 {
             return Ok(());
@@ -325,14 +332,14 @@ impl Walk<'_> {
         }
         match self.runs.last_mut() {
             Some(run)
-                if run.block + u64::from(run.blocks) == first
+                if run.block + u64::from(run.blocks) == first.0
                     && u64::from(run.position + run.blocks) == self.next =>
             {
                 run.blocks += count as u32;
             }
             _ => self.runs.push(JournalRun {
                 position: self.next as u32,
-                block: first,
+                block: first.0,
                 blocks: count as u32,
             }),
         }
@@ -341,22 +348,22 @@ impl Walk<'_> {
     }
 
     /// Whether a block follows the last one on the device as in the file, as nearly all do.
-    fn is_in_line(&self, block: u64) -> bool {
+    fn is_in_line(&self, block: BlockNumber) -> bool {
         self.runs.last().is_some_and(|run| {
             let is_next = u64::from(run.position + run.blocks) == self.next;
-            is_next && run.block + u64::from(run.blocks) == block
+            is_next && run.block + u64::from(run.blocks) == block.0
         })
     }
 
     /// Leaves a gap where a block was claimed before.
-    fn take_back(&mut self, block: u64) {
+    fn take_back(&mut self, block: BlockNumber) {
         let has =
-            |run: &JournalRun| (run.block..run.block + u64::from(run.blocks)).contains(&block);
+            |run: &JournalRun| (run.block..run.block + u64::from(run.blocks)).contains(&block.0);
         let Some(index) = self.runs.iter().position(has) else {
             return;
         };
         let run = self.runs.remove(index);
-        let before = (block - run.block) as u32;
+        let before = (block.0 - run.block) as u32;
         let parts = [
             JournalRun {
                 blocks: before,
@@ -364,7 +371,7 @@ impl Walk<'_> {
             },
             JournalRun {
                 position: run.position + before + 1,
-                block: block + 1,
+                block: block.0 + 1,
                 blocks: run.blocks - before - 1,
             },
         ];
@@ -373,12 +380,12 @@ impl Walk<'_> {
     }
 
     /// What a pointer leads to: `depth` levels of indirect blocks, then the file's.
-    fn pointer(&mut self, block: u64, depth: usize) -> Result<()> {
+    fn pointer(&mut self, block: BlockNumber, depth: usize) -> Result<()> {
         if self.next >= self.blocks {
             return Ok(());
         }
         let position = self.next;
-        if block == 0 {
+        if block == BlockNumber::NONE {
             return self.fault(depth, JournalFault::Hole { position });
         }
         if self.faults == Faults::LeaveOut {
@@ -398,7 +405,7 @@ impl Walk<'_> {
             return self.leaf(&bytes);
         }
         for pointer in bytes.chunks_exact(4) {
-            self.pointer(word(pointer, 0).into(), depth - 1)?;
+            self.pointer(BlockNumber(word(pointer, 0).into()), depth - 1)?;
         }
         Ok(())
     }
@@ -418,7 +425,7 @@ impl Walk<'_> {
             while pointers.next_if(|next| u64::from(*next) == end).is_some() {
                 end += 1;
             }
-            self.add(first.into(), end - u64::from(first))?;
+            self.add(BlockNumber(first.into()), end - u64::from(first))?;
         }
         Ok(())
     }

@@ -7,6 +7,8 @@ use backstitch_ext::format::directory::{self, encode_entry, entries, find, requi
 use backstitch_ext::format::htree::block::{IndexBlock, IndexEntries, Root, is_unused};
 use backstitch_ext::format::htree::{self, MAX_INDIRECT_LEVELS_LARGE};
 
+use backstitch_layout::InodeNumber;
+
 use crate::Input;
 
 /// Entries lie in the block one behind the other, and what a search finds a look at each entry
@@ -21,7 +23,8 @@ pub fn run(bytes: &[u8]) {
     for entry in entries(block, most_inodes) {
         let Ok(entry) = entry else { break };
         assert_eq!(entry.offset, behind);
-        assert!(entry.used_len::<directory::ExtEntries>() <= entry.rec_len && entry.inode <= most_inodes);
+        let used = entry.used_len::<directory::ExtEntries>();
+        assert!(used <= entry.rec_len && entry.inode.0 <= most_inodes);
         behind = entry.offset + entry.rec_len;
         assert!(behind <= block.len());
         let written = encode_entry(entry.inode, entry.file_type, entry.name, entry.rec_len);
@@ -29,8 +32,13 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(written[8..8 + entry.name.len()], *entry.name);
         names.push(entry);
     }
-    for entry in names.iter().filter(|entry| entry.inode != 0) {
-        let first = names.iter().find(|e| e.inode != 0 && e.name == entry.name);
+    for entry in names
+        .iter()
+        .filter(|entry| entry.inode != InodeNumber::NONE)
+    {
+        let first = names
+            .iter()
+            .find(|e| e.inode != InodeNumber::NONE && e.name == entry.name);
         assert_eq!(find(block, entry.name).as_ref(), first);
         for version in 0..=htree::HASH_TEA_UNSIGNED {
             let hash = htree::hash(version, &[1, 2, 3, 4], entry.name);

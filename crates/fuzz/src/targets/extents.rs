@@ -42,7 +42,7 @@ pub fn run(bytes: &[u8]) {
     options.read_only = true;
     let engine = Engine::mount(device, usual().layout(), &options)
         .expect("an image with extents can be mounted");
-    let inode = InodeNumber(*number);
+    let inode = *number;
     let mut at = 0;
     for _ in 0..CHANGES {
         compare(&engine, inode, at);
@@ -84,13 +84,14 @@ fn compare(engine: &Engine, inode: InodeNumber, at: u64) {
 }
 
 /// The base image, and its largest file.
-fn base_file() -> &'static (&'static Base, u32) {
-    static FILE: OnceLock<(&Base, u32)> = OnceLock::new();
+fn base_file() -> &'static (&'static Base, InodeNumber) {
+    static FILE: OnceLock<(&Base, InodeNumber)> = OnceLock::new();
     FILE.get_or_init(|| {
         let base = &base::all()[0];
         let device = base.device();
         let sb = superblock(&*device);
-        let files = (sb.first_inode..=sb.inodes_count).filter_map(|number| {
+        let numbers = sb.first_inode.through(InodeNumber(sb.inodes_count));
+        let files = numbers.filter_map(|number| {
             let mut bytes = vec![0; sb.inode_size as usize];
             device.read(place(&*device, &sb, number), &mut bytes).ok()?;
             let inode = Inode::parse(&bytes).ok()?;
@@ -110,17 +111,17 @@ fn superblock(device: &dyn BlockDevice) -> Superblock {
 }
 
 /// Where an inode is.
-fn place(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> u64 {
+fn place(device: &dyn BlockDevice, sb: &Superblock, number: InodeNumber) -> u64 {
     let mut table = vec![0; (sb.descriptor_blocks * sb.block_size) as usize];
-    let start = group::descriptor_table_block(sb) << sb.block_size_bits;
+    let start = sb.block_offset(group::descriptor_table_block(sb));
     device.read(start, &mut table).expect("in memory");
     let groups = group::parse_table(sb, &table).expect("the base image is sound");
     let (block, at) = groups[sb.group_of_inode(number).index()].inode_location(sb, number);
-    (block << sb.block_size_bits) + at as u64
+    sb.block_offset(block) + at as u64
 }
 
 /// Makes the file one with the input's tree.
-fn plant(input: &mut Input<'_>, number: u32, device: &OverlayDevice) {
+fn plant(input: &mut Input<'_>, number: InodeNumber, device: &OverlayDevice) {
     let write = |at, bytes: &[u8]| device.write(at, bytes).expect("in memory");
     let sb = superblock(device);
     assert_eq!(sb.block_size as usize, BLOCK_BYTES);

@@ -6,7 +6,7 @@ use backstitch_ext::format::features::INCOMPAT_META_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{GroupDescriptor, group};
 use backstitch_ext_tools::info;
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{GroupNumber, InodeNumber};
 use zerocopy::IntoBytes;
 
 use crate::Input;
@@ -51,7 +51,7 @@ fn geometry(sb: &Superblock, device_bytes: u64) {
         assert!(sb.has_block(first) && blocks > 0);
         assert_eq!(sb.group_of_block(first), number);
         assert_eq!(sb.group_of_block(first + blocks - 1), number);
-        assert!(first + blocks <= sb.blocks_count);
+        assert!(first + blocks <= sb.end_block());
         let (block, offset) = group::descriptor_location(sb, number);
         assert!(offset + sb.desc_size as usize <= sb.block_size as usize);
         assert!(sb.is_valid_pointer(block) || has_table_in_pieces);
@@ -59,8 +59,8 @@ fn geometry(sb: &Superblock, device_bytes: u64) {
         let own = sb.super_blocks_in_group(number);
         assert!(own <= sb.blocks_per_group || has_table_in_pieces);
     }
-    let inodes = [1, sb.first_inode, sb.inodes_per_group, sb.inodes_count];
-    for inode in inodes.into_iter().filter(|inode| sb.is_valid_inode(*inode)) {
+    let inodes = [1, sb.first_inode.0, sb.inodes_per_group, sb.inodes_count];
+    for inode in (inodes.into_iter().map(InodeNumber)).filter(|inode| sb.is_valid_inode(*inode)) {
         let (block, offset) = sb.inode_position(inode);
         assert!(block < u64::from(sb.inode_table_blocks));
         assert!(offset + sb.inode_size as usize <= sb.block_size as usize);
@@ -74,7 +74,7 @@ fn descriptors(sb: &Superblock, mut bytes: &[u8]) {
         if let Ok(descriptor) = GroupDescriptor::parse(sb, number, bytes) {
             let _ = descriptor.misplaced(sb, number);
             let first = sb.group_first_inode(number);
-            for inode in [first, first + sb.inodes_per_group - 1] {
+            for inode in [first, first + (sb.inodes_per_group - 1)] {
                 let (block, _) = descriptor.inode_location(sb, inode);
                 assert!(sb.is_valid_pointer(block), "inode {inode} in block {block}");
             }

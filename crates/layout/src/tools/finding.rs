@@ -1,6 +1,6 @@
 //! What a check can find, and how bad each of it is: one list for all layouts.
 
-use crate::GroupNumber;
+use crate::{BlockNumber, GroupNumber, InodeNumber};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -182,9 +182,9 @@ pub struct Location {
     /// The group.
     pub group: Option<GroupNumber>,
     /// The inode.
-    pub inode: Option<u32>,
+    pub inode: Option<InodeNumber>,
     /// The block of the device.
-    pub block: Option<u64>,
+    pub block: Option<BlockNumber>,
     /// The offset within the block or the structure.
     pub offset: Option<u32>,
 }
@@ -207,7 +207,7 @@ impl Location {
     }
 
     /// An inode.
-    pub fn inode(inode: u32) -> Location {
+    pub fn inode(inode: InodeNumber) -> Location {
         Location {
             inode: Some(inode),
             ..Location::FILE_SYSTEM
@@ -215,7 +215,7 @@ impl Location {
     }
 
     /// A block.
-    pub fn block(block: u64) -> Location {
+    pub fn block(block: BlockNumber) -> Location {
         Location {
             block: Some(block),
             ..Location::FILE_SYSTEM
@@ -223,7 +223,7 @@ impl Location {
     }
 
     /// The same place, more exactly: a block.
-    pub fn at_block(self, block: u64) -> Location {
+    pub fn at_block(self, block: BlockNumber) -> Location {
         Location {
             block: Some(block),
             ..self
@@ -243,8 +243,8 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             ("group", self.group.map(|group| group.0.into())),
-            ("inode", self.inode.map(u64::from)),
-            ("block", self.block),
+            ("inode", self.inode.map(|inode| u64::from(inode.0))),
+            ("block", self.block.map(|block| block.0)),
             ("offset", self.offset.map(u64::from)),
         ];
         let mut separator = "";
@@ -354,7 +354,9 @@ mod tests {
     #[test]
     fn locations_read_as_words() {
         assert_eq!(Location::FILE_SYSTEM.to_string(), "file system");
-        let place = Location::inode(12).at_block(7).at_offset(24);
+        let place = Location::inode(InodeNumber(12))
+            .at_block(BlockNumber(7))
+            .at_offset(24);
         assert_eq!(place.to_string(), "inode 12, block 7, offset 24");
         assert_eq!(Location::group(GroupNumber(3)).to_string(), "group 3");
     }
@@ -362,10 +364,10 @@ mod tests {
     #[test]
     fn findings_serialise_with_kind_where_and_what() {
         let mut findings = Findings::new(1);
-        findings.add(Code::LinksTooHigh, Location::inode(12), || {
+        findings.add(Code::LinksTooHigh, Location::inode(InodeNumber(12)), || {
             "3, not 2".into()
         });
-        findings.add(Code::BlockLeaked, Location::block(9), || {
+        findings.add(Code::BlockLeaked, Location::block(BlockNumber(9)), || {
             unreachable!("not kept")
         });
         assert_eq!(

@@ -28,7 +28,7 @@ use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_journal::format::ExternalJournal;
 use backstitch_ordering::CrashRecord;
 
-use crate::{GroupNumber, InodeNumber, LayoutKind};
+use crate::{BlockNumber, GroupNumber, InodeNumber, LayoutKind};
 
 /// The tools of one layout. No method reads a clock or makes random numbers.
 pub trait Tools: Send + Sync {
@@ -192,7 +192,7 @@ pub enum Use {
     /// The bitmap of this group's inodes.
     InodeBitmap(GroupNumber),
     /// Inodes, this one first.
-    Inodes(u32),
+    Inodes(InodeNumber),
     /// Contents of a file, from this block of it on.
     Contents(InodeNumber, u64),
     /// Names.
@@ -208,7 +208,7 @@ pub enum Use {
 /// The blocks of an image, for those who explain it.
 pub trait Geography {
     /// What a block is for.
-    fn what(&self, block: u64) -> Use;
+    fn what(&self, block: BlockNumber) -> Use;
 
     /// The size of a block.
     fn block_bytes(&self) -> u32;
@@ -220,5 +220,5 @@ pub trait Geography {
     fn inode_difference(&self, before: &[u8], after: &[u8]) -> String;
 
     /// The names in a block of a directory, as far as it can be read.
-    fn names(&self, block: &[u8]) -> Vec<(Vec<u8>, u32)>;
+    fn names(&self, block: &[u8]) -> Vec<(Vec<u8>, InodeNumber)>;
 }

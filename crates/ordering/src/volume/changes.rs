@@ -4,6 +4,7 @@ use backstitch_store::{BlockClass, BlockKind, Change, InRun, PatchId, Standing, 
 
 use super::Volume;
 use crate::mechanism::{Decision, PatchSpec};
+use crate::number::BlockNumber;
 use crate::rules::{self, Order, Rule, holds};
 
 /// A patch that is about to be made, and what the mechanism decided about it.
@@ -16,7 +17,7 @@ impl Volume<'_> {
     /// Writes bytes into a block in memory.
     pub fn write(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: impl Into<BlockKind>,
         offset_bytes: usize,
         bytes: &[u8],
@@ -38,7 +39,7 @@ impl Volume<'_> {
     /// will soon wait for some of it.
     pub fn write_apart(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: impl Into<BlockKind>,
         offset_bytes: usize,
         bytes: &[u8],
@@ -50,7 +51,7 @@ impl Volume<'_> {
         };
         let spec = PatchSpec {
             is_apart: true,
-            ..PatchSpec::new(block, kind, change)
+            ..PatchSpec::new(block.0, kind, change)
         };
         self.change_as(spec, after)
     }
@@ -58,7 +59,7 @@ impl Volume<'_> {
     /// Flips bits of a block in memory.
     pub fn flip(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: impl Into<BlockKind>,
         offset_bytes: usize,
         mask: u32,
@@ -78,7 +79,7 @@ impl Volume<'_> {
     /// As [`write`](Self::write) of metadata, for times that move along with something else.
     pub fn write_implied_times(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: impl Into<BlockKind>,
         offset_bytes: usize,
         bytes: &[u8],
@@ -89,19 +90,19 @@ impl Volume<'_> {
         };
         let spec = PatchSpec {
             is_implied_times: true,
-            ..PatchSpec::new(block, kind, change)
+            ..PatchSpec::new(block.0, kind, change)
         };
         self.change_as(spec, &[])
     }
 
     pub(super) fn change(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: impl Into<BlockKind>,
         change: Change<'_>,
         after: &[PatchId],
     ) -> PatchId {
-        self.change_as(PatchSpec::new(block, kind, change), after)
+        self.change_as(PatchSpec::new(block.0, kind, change), after)
     }
 
     fn change_as(&mut self, spec: PatchSpec<'_>, after: &[PatchId]) -> PatchId {
@@ -184,7 +185,7 @@ impl Volume<'_> {
     /// Gives a block that was just allocated its contents; it need not be in memory.
     pub fn initialise(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: impl Into<BlockKind>,
         contents: &[u8],
         after: &[PatchId],
@@ -197,7 +198,7 @@ impl Volume<'_> {
     /// do for them; see `Graph::create_in_run`. A block that is given whole need not be in memory.
     pub fn write_in_run(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         offset_bytes: usize,
         contents: &[u8],
         run: PatchId,
@@ -210,7 +211,7 @@ impl Volume<'_> {
             offset_bytes: offset_bytes as u32,
             bytes: contents,
         };
-        let stated = self.state_dependencies(PatchSpec::new(block, class, change), &[]);
+        let stated = self.state_dependencies(PatchSpec::new(block.0, class, change), &[]);
         let id = match self.run_of(&stated, Some(run)) {
             Some(run) => self.patch_in_run(&stated, run),
             None => self.patch_alone(&stated),
@@ -220,7 +221,7 @@ impl Volume<'_> {
 
     fn initialise_in_run(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: impl Into<BlockKind>,
         contents: &[u8],
         after: &[PatchId],
@@ -231,7 +232,7 @@ impl Volume<'_> {
             offset_bytes: 0,
             bytes: contents,
         };
-        let stated = self.state_dependencies(PatchSpec::new(block, kind, change), after);
+        let stated = self.state_dependencies(PatchSpec::new(block.0, kind, change), after);
         let id = match self.run_of(&stated, offered) {
             Some(run) => self.patch_in_run(&stated, run),
             None => {
@@ -241,7 +242,7 @@ impl Volume<'_> {
                     after: &self.scratch,
                     standing,
                 };
-                (self.store).initialise(id, block, kind, contents, stating, now)
+                (self.store).initialise(id, block.0, kind, contents, stating, now)
             }
         };
         self.created(&stated, id)
@@ -308,12 +309,12 @@ impl Volume<'_> {
 
     /// A block was freed, and nothing on the disk can point to it: what is not written of it need
     /// not be, unless the mechanism says otherwise.
-    pub fn discard(&mut self, block: u64) {
+    pub fn discard(&mut self, block: BlockNumber) {
         // A block whose place is new must be there before it shows: for a reader of the file
         // outside it is no free block.
-        let is_new = self.store.shown_by(self.id, block).is_some();
-        if self.mechanism.forget(block) && !(is_new && holds(Rule::NewPlaceIsNotForgotten)) {
-            self.store.discard(self.id, block);
+        let is_new = self.store.shown_by(self.id, block.0).is_some();
+        if self.mechanism.forget(block.0) && !(is_new && holds(Rule::NewPlaceIsNotForgotten)) {
+            self.store.discard(self.id, block.0);
         }
     }
 
@@ -321,14 +322,14 @@ impl Volume<'_> {
     /// for it waits for `by` instead (see `Graph::supersede`). Nothing happens where that cannot
     /// be, or where the block is something else. (Under a journal it never can be: `by` is the
     /// transaction's hold, which is no change of a block.)
-    pub fn supersede(&mut self, block: u64, by: PatchId) {
+    pub fn supersede(&mut self, block: BlockNumber, by: PatchId) {
         // As with `discard`. Where order is kept `by` comes after the new place, and so cannot make
         // up for what is in it; without any order it would.
-        let is_new = self.store.shown_by(self.id, block).is_some();
+        let is_new = self.store.shown_by(self.id, block.0).is_some();
         let keeps = self.promises.orders_by_batches && holds(Rule::BatchesAreNotSuperseded);
         if !(keeps || is_new && holds(Rule::NewPlaceIsNotSuperseded)) {
             let class = BlockClass::Directory;
-            self.store.supersede(self.id, block, class, by);
+            self.store.supersede(self.id, block.0, class, by);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::changes::Stated;
 use super::{NewObject, Volume};
 use crate::groups::{GroupId, Groups};
 use crate::mechanism::PatchSpec;
+use crate::number::BlockNumber;
 use crate::rules::{Rule, holds};
 
 impl<'a> Volume<'a> {
@@ -65,7 +66,7 @@ impl<'a> Volume<'a> {
     /// finds everything that the change would have to come after, it is hidden.
     pub fn write_into_new(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         kind: BlockKind,
         offset_bytes: usize,
         bytes: &[u8],
@@ -77,7 +78,7 @@ impl<'a> Volume<'a> {
             bytes,
         };
         let hides = self.names_come_after_heads(new)
-            && self.would_join(PatchSpec::new(block, kind, change), after, new.made);
+            && self.would_join(PatchSpec::new(block.0, kind, change), after, new.made);
         let is_hidden = hides || self.is_hidden;
         self.hidden(is_hidden, |v| v.change(block, kind, change, after))
     }
@@ -88,7 +89,7 @@ impl<'a> Volume<'a> {
     /// atomic, no patchgroup is engaged and blocks need no place on another volume.
     pub fn joins(
         &mut self,
-        block: u64,
+        block: BlockNumber,
         offset_bytes: usize,
         bytes: &[u8],
         after: &[PatchId],
@@ -102,7 +103,7 @@ impl<'a> Volume<'a> {
             offset_bytes: offset_bytes as u32,
             bytes,
         };
-        let spec = PatchSpec::new(block, BlockClass::Metadata, change);
+        let spec = PatchSpec::new(block.0, BlockClass::Metadata, change);
         is_layouts && self.would_join(spec, after, made)
     }
 
@@ -134,9 +135,9 @@ impl<'a> Volume<'a> {
 
     /// Whether contents written into a block of a new object are hidden: they join those that its
     /// making waits for anyhow, as in [`write_into_new`](Self::write_into_new).
-    pub fn is_contents_of_new(&self, block: u64, new: &NewObject) -> bool {
+    pub fn is_contents_of_new(&self, block: BlockNumber, new: &NewObject) -> bool {
         self.names_come_after_heads(new)
-            && self.store.joins_contents_before(self.id, block, new.made)
+            && self.store.joins_contents_before(self.id, block.0, new.made)
     }
 
     /// Whether each of an object's names comes after everything that a change of it now would come

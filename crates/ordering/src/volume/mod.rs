@@ -14,6 +14,7 @@ use backstitch_store::{BlockKind, PatchId, Seal, Store, VolumeId};
 use crate::groups::{GroupId, Groups};
 use crate::kind::{CrashRecord, Promises};
 use crate::mechanism::Mechanism;
+use crate::number::BlockNumber;
 use crate::operation::Operation;
 use crate::rules;
 
@@ -300,8 +301,8 @@ impl<'a> Volume<'a> {
 
     /// What was put off with [`watch`](Self::watch) will change this block: where scopes are atomic
     /// its place is kept.
-    pub fn expect(&mut self, block: u64) {
-        self.mechanism.expect(block);
+    pub fn expect(&mut self, block: BlockNumber) {
+        self.mechanism.expect(block.0);
     }
 
     /// How many patches have been made and are no more: what is known because of patches changes

@@ -6,7 +6,7 @@
 
 use super::order::{ByteOrder, OnDisk, on_disk};
 use backstitch_blocks::directory::{EntryLayout, HEADER_SIZE, Head};
-use backstitch_layout::FileType;
+use backstitch_layout::{FileType, InodeNumber};
 
 /// The bytes of a chunk (`DIRBLKSIZ`).
 pub const CHUNK_BYTES: usize = 512;
@@ -61,8 +61,8 @@ impl<const BIG: bool> EntryLayout for UfsEntries<BIG> {
         bytes
     }
 
-    fn encode_inode(inode: u32) -> [u8; 4] {
-        Self::ORDER.bytes_of_u32(inode)
+    fn encode_inode(inode: InodeNumber) -> [u8; 4] {
+        Self::ORDER.bytes_of_u32(inode.0)
     }
 
     fn encode_rec_len(rec_len: usize) -> [u8; 2] {
@@ -100,9 +100,10 @@ mod tests {
     fn first_chunk<const BIG: bool>() {
         let code = type_code(FileType::Directory);
         assert_eq!((code, type_of_code(code)), (4, Some(FileType::Directory)));
-        let block = new_directory_block::<UfsEntries<BIG>>(1024, 7, 2, code);
+        let block =
+            new_directory_block::<UfsEntries<BIG>>(1024, InodeNumber(7), InodeNumber(2), code);
         let all: Vec<_> = entries::<UfsEntries<BIG>>(&block, 100)
-            .map(|entry| entry.map(|e| (e.inode, e.name.to_vec(), e.offset, e.rec_len)))
+            .map(|entry| entry.map(|e| (e.inode.0, e.name.to_vec(), e.offset, e.rec_len)))
             .collect::<Result<_, _>>()
             .unwrap();
         let expected = [
@@ -121,12 +122,12 @@ mod tests {
 
     #[test]
     fn a_name_ends_with_a_zero() {
-        let entry = encode_entry::<UfsEntries<true>>(258, 8, b"abcd", 16);
+        let entry = encode_entry::<UfsEntries<true>>(InodeNumber(258), 8, b"abcd", 16);
         assert_eq!(
             entry[..],
             [0, 0, 1, 2, 0, 16, 8, 4, b'a', b'b', b'c', b'd', 0, 0, 0, 0]
         );
-        let entry = encode_entry::<UfsEntries<false>>(258, 8, b"abc", 12);
+        let entry = encode_entry::<UfsEntries<false>>(InodeNumber(258), 8, b"abc", 12);
         assert_eq!(entry[..], [2, 1, 0, 0, 12, 0, 8, 3, b'a', b'b', b'c', 0]);
     }
 }

@@ -107,9 +107,9 @@ impl Image {
 fn collect<const BIG: bool>(block: &[u8], names: &mut Vec<(String, u32, u8)>) {
     for entry in entries::<UfsEntries<BIG>>(block, u32::MAX) {
         let entry = entry.unwrap();
-        if entry.inode != 0 {
+        if entry.inode.0 != 0 {
             let name = String::from_utf8(entry.name.to_vec()).unwrap();
-            names.push((name, entry.inode, entry.file_type));
+            names.push((name, entry.inode.0, entry.file_type));
         }
     }
 }

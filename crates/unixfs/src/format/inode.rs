@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use backstitch_layout::{FileType, Timestamp};
+use backstitch_layout::{BlockNumber, FileType, Timestamp};
 
 /// The number of pointers in an inode.
 pub const POINTERS: usize = 15;
@@ -43,10 +43,10 @@ pub trait Inode: Clone + Debug + Send {
     fn created(&self) -> Option<Timestamp>;
     /// The device number of a device, in the encoding of Linux's `stat`.
     fn device_number(&self) -> u32;
-    /// The block of its attributes that others may share; 0 where there is none.
-    fn attribute_block(&self) -> u64;
+    /// The block of its attributes that others may share; [`BlockNumber::NONE`] where there is none.
+    fn attribute_block(&self) -> BlockNumber;
     /// A pointer of its map.
-    fn pointer(&self, index: usize) -> u64;
+    fn pointer(&self, index: usize) -> BlockNumber;
     /// Whether it is a symbolic link with its target inside. `block_size` is in bytes.
     fn is_fast_symlink(&self, block_size: u32) -> bool;
     /// The bytes in which such a target lies.
@@ -107,9 +107,9 @@ pub trait InodeEditor: Sized {
     /// cleared](super::Format::CLEARS_FREED).
     fn clear(&mut self) {}
     /// A pointer of its map.
-    fn set_pointer(&mut self, index: usize, block: u64);
+    fn set_pointer(&mut self, index: usize, block: BlockNumber);
     /// As [`Inode::attribute_block`].
-    fn set_attribute_block(&mut self, block: u64);
+    fn set_attribute_block(&mut self, block: BlockNumber);
     /// Last access.
     fn set_accessed(&mut self, time: Timestamp);
     /// Last change of the contents.

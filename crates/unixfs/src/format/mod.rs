@@ -12,9 +12,9 @@
 mod inode;
 mod space;
 
-use std::ops::Range;
-
-use backstitch_layout::{DirectoryEntry, NewInode, SetXattrMode, Step, Timestamp};
+use backstitch_layout::{
+    BlockNumber, DirectoryEntry, InodeNumber, NewInode, SetXattrMode, Step, Timestamp,
+};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ use crate::state::patches::PatchIds;
 use crate::state::reclaim::Reclaim;
 use backstitch_blocks::block_edit::Room;
 use backstitch_blocks::directory::{EntryLayout, Found};
-use backstitch_blocks::runs::Mapped;
+use backstitch_blocks::runs::{Mapped, Run};
 
 pub use inode::{DIRECT_POINTERS, INDIRECT, Inode, InodeEditor, POINTERS};
 pub use space::{Picks, Purpose, Space};
@@ -42,7 +42,7 @@ pub trait Format: Space + Sized + Send + 'static {
     type Inheritance;
 
     /// The root directory's inode.
-    const ROOT_INODE: u32;
+    const ROOT_INODE: InodeNumber;
     /// The most names of an inode.
     const LINK_MAX: u16;
     /// The most units of 512 bytes that an inode can count.
@@ -73,18 +73,18 @@ pub trait Format: Space + Sized + Send + 'static {
     ///
     /// # Errors
     /// [`Corrupt`](backstitch_layout::Error::Corrupt) for a number that does not exist.
-    fn inode_place(&self, inode: u32) -> Step<(u64, usize)>;
+    fn inode_place(&self, inode: InodeNumber) -> Step<(BlockNumber, usize)>;
     /// Bytes of an inode.
     fn inode_bytes(&self) -> usize;
     /// Whether a number is that of an inode.
-    fn is_valid_inode(&self, inode: u32) -> bool {
-        (1..=self.inodes_count()).contains(&inode)
+    fn is_valid_inode(&self, inode: InodeNumber) -> bool {
+        (InodeNumber::FIRST..=self.last_inode()).contains(&inode)
     }
     /// An inode as it is, in use or not.
     ///
     /// # Errors
     /// Where its block is missing, or it cannot exist.
-    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Step<Self::Inode>;
+    fn read_inode(&self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Self::Inode>;
     /// Begins an inode that has nothing in it.
     fn new_inode(&self) -> Self::Editor;
     /// What a new inode of a type has beside owner, links and times: flags, length, pointers.
@@ -93,15 +93,15 @@ pub trait Format: Space + Sized + Send + 'static {
         editor: &mut Self::Editor,
         parent: &Self::Inode,
         new: &NewInode<'_>,
-        block: Option<u64>,
+        block: Option<BlockNumber>,
     );
 
     /// The bytes of a pointer in an indirect block.
     fn pointer_bytes(&self) -> usize;
     /// A pointer of an indirect block; 0 behind its end.
-    fn pointer_at(&self, bytes: &[u8], index: usize) -> u64;
-    /// Pointers to blocks one after the other.
-    fn encode_pointers(&self, blocks: &Range<u64>) -> SmallVec<[u8; 64]>;
+    fn pointer_at(&self, bytes: &[u8], index: usize) -> BlockNumber;
+    /// Pointers to the blocks of a run, one after the other.
+    fn encode_pointers(&self, blocks: Run) -> SmallVec<[u8; 64]>;
     /// The map of an inode that has no pointers, which is read and never changed;
     /// `None` where it has some.
     fn foreign_map(
@@ -120,13 +120,13 @@ pub trait Format: Space + Sized + Send + 'static {
         false
     }
     /// Whether a directory has an index on the disk that may be used for finding names.
-    fn has_index(&self, _directory: u32, _inode: &Self::Inode) -> bool {
+    fn has_index(&self, _directory: InodeNumber, _inode: &Self::Inode) -> bool {
         false
     }
     /// Some directory has another name.
     fn note_name_added(&mut self) {}
     /// A directory is gone.
-    fn forget_directory(&mut self, _directory: u32) {}
+    fn forget_directory(&mut self, _directory: InodeNumber) {}
     /// Finds a name by the index on the disk. `None` where that cannot tell.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ pub trait Format: Space + Sized + Send + 'static {
     fn find_by_index(
         _fs: &mut UnixFs<Self>,
         _v: &mut Volume<'_>,
-        _directory: u32,
+        _directory: InodeNumber,
         _inode: &Self::Inode,
         _name: &[u8],
     ) -> Step<Option<Option<Found>>> {
@@ -148,7 +148,7 @@ pub trait Format: Space + Sized + Send + 'static {
     fn list_by_index(
         _fs: &mut UnixFs<Self>,
         _v: &mut Volume<'_>,
-        _directory: u32,
+        _directory: InodeNumber,
         _inode: &Self::Inode,
         _cookie: u64,
         _emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
@@ -163,7 +163,7 @@ pub trait Format: Space + Sized + Send + 'static {
     fn room_by_index(
         _fs: &mut UnixFs<Self>,
         _v: &mut Volume<'_>,
-        _directory: u32,
+        _directory: InodeNumber,
         _inode: &Self::Inode,
         _name: &[u8],
         _now: Timestamp,
@@ -178,8 +178,8 @@ pub trait Format: Space + Sized + Send + 'static {
     fn gather_inheritance(
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
-        directory: (u32, &Self::Inode),
-        inode: u32,
+        directory: (InodeNumber, &Self::Inode),
+        inode: InodeNumber,
         new: &NewInode<'_>,
         picks: &Picks,
     ) -> Step<Self::Inheritance>;
@@ -192,7 +192,7 @@ pub trait Format: Space + Sized + Send + 'static {
         v: &mut Volume<'_>,
         inherited: &Self::Inheritance,
         before: &mut PatchIds,
-    ) -> u64;
+    ) -> BlockNumber;
     /// What becomes of an access control list as the permissions change.
     ///
     /// # Errors
@@ -200,14 +200,14 @@ pub trait Format: Space + Sized + Send + 'static {
     fn gather_permissions(
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
-        inode: (u32, &Self::Inode),
+        inode: (InodeNumber, &Self::Inode),
         permissions: u16,
     ) -> Step<Option<Self::AttributePlan>>;
     /// Applies a change of attributes.
     fn apply_attributes(
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         plan: Self::AttributePlan,
         now: Timestamp,
     );
@@ -218,14 +218,14 @@ pub trait Format: Space + Sized + Send + 'static {
     fn read_xattr(
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         name: &[u8],
     ) -> Step<Vec<u8>>;
     /// The names of the attributes, each with a zero behind it.
     ///
     /// # Errors
     /// Where blocks are missing or damaged.
-    fn list_xattrs(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, inode: u32) -> Step<Vec<u8>>;
+    fn list_xattrs(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>>;
     /// Sets an attribute, or removes it where `value` is `None`.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ pub trait Format: Space + Sized + Send + 'static {
     fn change_xattr(
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         name: &[u8],
         value: (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
@@ -242,7 +242,11 @@ pub trait Format: Space + Sized + Send + 'static {
     ///
     /// # Errors
     /// Where blocks are missing or damaged.
-    fn gather_attribute_release(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, block: u64) -> Step<()>;
+    fn gather_attribute_release(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        block: BlockNumber,
+    ) -> Step<()>;
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
     /// one frees it. Either an inode lost its pointer to the block earlier and lives on (`of` is
     /// `None`), or the inode `of` is freed now and had one.
@@ -252,8 +256,8 @@ pub trait Format: Space + Sized + Send + 'static {
     fn release_attribute_block(
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
-        block: u64,
-        of: Option<u32>,
+        block: BlockNumber,
+        of: Option<InodeNumber>,
     ) -> Step<()>;
     /// Sets the reference count of an attribute block, which is in memory, to what was counted.
     ///
@@ -262,11 +266,11 @@ pub trait Format: Space + Sized + Send + 'static {
     fn correct_references(
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         references: u32,
     ) -> Step<()>;
     /// Only attribute blocks that `is_in_use` are to be shared from now on.
-    fn retain_shared(&mut self, _is_in_use: &dyn Fn(u64) -> bool) {}
+    fn retain_shared(&mut self, _is_in_use: &dyn Fn(BlockNumber) -> bool) {}
 
     /// Before a file gets this length: sets the feature in the superblock that a file of such a
     /// length needs, if it is not set.
@@ -284,7 +288,7 @@ pub trait Format: Space + Sized + Send + 'static {
     fn gather_features(
         &mut self,
         _v: &mut Volume<'_>,
-        _number: u32,
+        _number: InodeNumber,
         _inode: &Self::Inode,
     ) -> Step<()> {
         Ok(())
@@ -302,7 +306,7 @@ pub trait Format: Space + Sized + Send + 'static {
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
         reclaim: &mut Reclaim,
-        number: u32,
+        number: InodeNumber,
         inode: &Self::Inode,
     ) -> Step<()>;
 
@@ -314,8 +318,8 @@ pub trait Format: Space + Sized + Send + 'static {
     fn write_orphans(
         &mut self,
         v: &mut Volume<'_>,
-        list: &[u32],
-        gone: &[u32],
+        list: &[InodeNumber],
+        gone: &[InodeNumber],
         now: Timestamp,
     ) -> Step<()>;
     /// Writes the counters: groups, then the totals.

@@ -1,7 +1,7 @@
 //! Where blocks and inodes are, and which are free.
 
 use backstitch_blocks::bitmap::Bits;
-use backstitch_layout::{FreeSpaceReader, GroupNumber, Step};
+use backstitch_layout::{BlockNumber, FreeSpaceReader, GroupNumber, InodeNumber, Step};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -23,21 +23,18 @@ pub struct Picks(pub SmallVec<[Run; 4]>);
 
 impl Picks {
     /// The end of the picked run that a block is in.
-    pub fn end_if_taken(&self, block: u64) -> Option<u64> {
-        self.0
-            .iter()
-            .find(|r| (r.start..r.end()).contains(&block))
-            .map(|r| r.end())
+    pub fn end_if_taken(&self, block: BlockNumber) -> Option<BlockNumber> {
+        self.0.iter().find(|r| r.contains(block)).map(|r| r.end())
     }
 
     /// Where the next picked run begins, behind a block.
-    pub fn next_start(&self, block: u64) -> u64 {
+    pub fn next_start(&self, block: BlockNumber) -> BlockNumber {
         self.0
             .iter()
             .map(|r| r.start)
             .filter(|s| *s > block)
             .min()
-            .unwrap_or(u64::MAX)
+            .unwrap_or(BlockNumber::MAX)
     }
 }
 
@@ -58,7 +55,7 @@ impl Picks {
 /// | [`first_data_block`](Self::first_data_block), [`blocks_count`](Self::blocks_count) | 0, `fs_size` |
 /// | [`overhead_blocks`](Self::overhead_blocks), [`own_runs`](Self::own_runs) | of group 0 `[0, fs_dblkno)`, of the others `[fs_sblkno, fs_dblkno)`, and the summary area |
 /// | [`blocks_per_group`](Self::blocks_per_group), [`inodes_per_group`](Self::inodes_per_group) | `fs_fpg`, `fs_ipg` |
-/// | [`group_first_inode`](Self::group_first_inode) | group times `fs_ipg`: inodes 0 and 1 exist, are marked and are nobody's; the reclaim's tables begin with inode 1, so its scan has yet to pass over inode 0 |
+/// | [`group_first_inode`](Self::group_first_inode) | group times `fs_ipg`: inodes 0 and 1 exist, are marked and are nobody's, so [`last_inode`](Self::last_inode) is one less than there are; the reclaim's tables begin with inode 1, so its scan has yet to pass over inode 0 |
 /// | [`block_bits`](Self::block_bits) | the cylinder group's block, `cg_freeoff`, a set bit is free |
 /// | [`inode_bits`](Self::inode_bits) | the same block, `cg_iusedoff`, a set bit is used |
 /// | [`pick_run`](Self::pick_run) | whole blocks for contents and directories, beginning at a multiple of a block's fragments; [`pick_single`](Self::pick_single) one whole block |
@@ -83,17 +80,25 @@ pub trait Space {
         1
     }
     /// The first block that can be a file's.
-    fn first_data_block(&self) -> u64;
-    /// One more than the last block's number.
+    fn first_data_block(&self) -> BlockNumber;
+    /// How many blocks there are: one more than the last one's number.
     fn blocks_count(&self) -> u64;
+    /// One more than the last block's number.
+    fn end_block(&self) -> BlockNumber {
+        BlockNumber(self.blocks_count())
+    }
     /// Blocks that only root may use.
     fn reserved_blocks(&self) -> u64;
     /// Blocks that files can never have.
     fn overhead_blocks(&self) -> u64;
-    /// The last inode's number.
+    /// How many inodes there are, free ones with them.
     fn inodes_count(&self) -> u32;
+    /// The last inode's number.
+    fn last_inode(&self) -> InodeNumber {
+        InodeNumber(self.inodes_count())
+    }
     /// The first inode that a file can have.
-    fn first_inode(&self) -> u32;
+    fn first_inode(&self) -> InodeNumber;
     /// Free blocks, as far as is known in memory.
     fn free_blocks(&self) -> u64;
     /// Free inodes, as far as is known in memory.
@@ -102,17 +107,17 @@ pub trait Space {
     /// How many groups there are.
     fn groups_count(&self) -> u32;
     /// The group of a block.
-    fn group_of_block(&self, block: u64) -> GroupNumber;
+    fn group_of_block(&self, block: BlockNumber) -> GroupNumber;
     /// The first block of a group.
-    fn group_first_block(&self, group: GroupNumber) -> u64;
+    fn group_first_block(&self, group: GroupNumber) -> BlockNumber;
     /// The blocks of a group.
     fn blocks_in_group(&self, group: GroupNumber) -> u32;
     /// The blocks of all groups but the last one, a multiple of eight.
     fn blocks_per_group(&self) -> u32;
     /// The group of an inode.
-    fn group_of_inode(&self, inode: u32) -> GroupNumber;
+    fn group_of_inode(&self, inode: InodeNumber) -> GroupNumber;
     /// The first inode of a group.
-    fn group_first_inode(&self, group: GroupNumber) -> u32;
+    fn group_first_inode(&self, group: GroupNumber) -> InodeNumber;
     /// The inodes of a group.
     fn inodes_per_group(&self) -> u32;
     /// The free inodes of a group.
@@ -123,8 +128,8 @@ pub trait Space {
     fn inode_bits(&self, group: GroupNumber) -> Bits;
     /// How many inodes a block of the inode table holds.
     fn inodes_per_block(&self) -> u32;
-    /// The blocks that are the format's own: first and length of each run.
-    fn own_runs(&self, visit: &mut dyn FnMut(u64, u64));
+    /// The blocks that are the format's own, run after run.
+    fn own_runs(&self, visit: &mut dyn FnMut(Run));
     /// A group has so many directories.
     fn set_directories(&mut self, group: GroupNumber, directories: u32);
     /// An inode of the group that is marked as used already becomes a directory.
@@ -133,10 +138,10 @@ pub trait Space {
     /// Whether all blocks of the run may be a file's: what a pointer may name.
     fn is_data_run(&self, run: Run) -> bool;
     /// The place that is near to an inode.
-    fn goal_near(&self, inode: u32) -> u64;
+    fn goal_near(&self, inode: InodeNumber) -> BlockNumber;
     /// If the block lies in a part of its group that is kept for directories: where that part ends.
     /// Who reads one directory there reads the others ahead.
-    fn directories_end(&self, block: u64) -> Option<u64>;
+    fn directories_end(&self, block: BlockNumber) -> Option<BlockNumber>;
     /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows`
     /// says that the file has grown before, and space after the run is worth reserving. Empty where
     /// nothing is free.
@@ -147,9 +152,9 @@ pub trait Space {
     fn pick_run(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        inode: InodeNumber,
         purpose: Purpose,
-        goal: u64,
+        goal: BlockNumber,
         want: u64,
         grows: bool,
         picks: &Picks,
@@ -158,14 +163,19 @@ pub trait Space {
     ///
     /// # Errors
     /// As [`pick_run`](Self::pick_run).
-    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks) -> Step<Option<u64>>;
+    fn pick_single(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        picks: &Picks,
+    ) -> Step<Option<BlockNumber>>;
     /// The run that was picked was taken for `inode`. `grows` as in [`pick_run`](Self::pick_run): then
     /// the space behind it may be reserved in memory for the file.
-    fn note_taken(&mut self, inode: u32, run: Run, grows: bool);
+    fn note_taken(&mut self, inode: InodeNumber, run: Run, grows: bool);
     /// Whether space is reserved for an inode.
-    fn has_window(&self, inode: u32) -> bool;
+    fn has_window(&self, inode: InodeNumber) -> bool;
     /// Nothing is reserved for an inode any more.
-    fn drop_window(&mut self, inode: u32);
+    fn drop_window(&mut self, inode: InodeNumber);
     /// Marks free blocks as used; their bitmaps are in memory. Appends the patches.
     fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds);
     /// Marks used blocks as free; their bitmaps are in memory.
@@ -186,10 +196,10 @@ pub trait Space {
     fn pick_inode(
         &mut self,
         v: &mut Volume<'_>,
-        parent: u32,
+        parent: InodeNumber,
         name: &[u8],
         directory: bool,
-    ) -> Step<Option<u32>>;
+    ) -> Step<Option<InodeNumber>>;
     /// Picks a free inode of a group.
     ///
     /// # Errors
@@ -199,13 +209,14 @@ pub trait Space {
         v: &mut Volume<'_>,
         group: GroupNumber,
         directory: bool,
-    ) -> Step<Option<u32>>;
+    ) -> Step<Option<InodeNumber>>;
     /// The group into which a file of this name goes, of a directory in group `home`.
     fn group_for_file(&self, home: GroupNumber, name: &[u8]) -> GroupNumber;
     /// Marks a free inode as used; its bitmap is in memory.
-    fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId;
+    fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber, directory: bool)
+    -> PatchId;
     /// Marks a used inode as free; its bitmap is in memory.
-    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool);
+    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber, directory: bool);
 
     /// Finds the runs of free blocks by the bitmaps that a device holds.
     fn free_space_reader(&self) -> FreeSpaceReader;

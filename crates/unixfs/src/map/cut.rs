@@ -1,5 +1,6 @@
 //! A part of a file that is mapped to nothing: the plan, and how it is carried out.
 
+use backstitch_layout::BlockNumber;
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, InodeEditor};
@@ -22,7 +23,7 @@ pub(crate) struct Cut {
 /// Entries of an indirect block, one after the other.
 #[derive(Debug)]
 pub(super) struct Entries {
-    pub(super) block: u64,
+    pub(super) block: BlockNumber,
     pub(super) first: usize,
     pub(super) count: usize,
 }
@@ -42,7 +43,7 @@ pub(crate) enum Owner {
 pub(super) fn write_entries(
     format: &impl Format,
     v: &mut Volume<'_>,
-    block: u64,
+    block: BlockNumber,
     at: usize,
     bytes: &[u8],
     after: &[PatchId],
@@ -81,7 +82,7 @@ impl Cut {
     /// Nullifies pointers of the inode.
     pub(crate) fn nullify_pointers(&self, e: &mut impl InodeEditor) {
         for root in &self.roots {
-            e.set_pointer(*root, 0);
+            e.set_pointer(*root, BlockNumber::NONE);
         }
     }
 }

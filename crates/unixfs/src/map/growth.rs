@@ -5,7 +5,7 @@
 //! before, waits for everything below, so that contents and their indirect blocks can be written
 //! together.
 
-use std::ops::Range;
+use backstitch_layout::BlockNumber;
 
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::{SmallVec, smallvec};
@@ -26,7 +26,7 @@ pub struct Growth {
     pub run: Run,
     /// New indirect blocks, in the order in which the walk over the run meets them (outermost
     /// first).
-    pub(crate) indirects: SmallVec<[u64; 3]>,
+    pub(crate) indirects: SmallVec<[BlockNumber; 3]>,
     /// Those that were there and go to new places.
     pub(crate) moves: Moves,
     /// The last units of the file, which go to the beginning of the run.
@@ -36,8 +36,8 @@ pub struct Growth {
 /// An indirect block that goes to a new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
+    pub(crate) from: BlockNumber,
+    pub(crate) to: BlockNumber,
     /// It is marked as used: the block was there before.
     pub(crate) is_marked: bool,
 }
@@ -72,21 +72,21 @@ impl Path {
 pub(crate) struct Links {
     pub(super) nodes: SmallVec<[Node; 2]>,
     /// The inode's pointers that change.
-    pub(super) pointers: [Option<u64>; POINTERS],
+    pub(super) pointers: [Option<BlockNumber>; POINTERS],
 }
 
 pub(super) struct Node {
-    block: u64,
+    block: BlockNumber,
     /// Nothing on the disk leads to it.
     pub(super) is_new: bool,
     /// Where it was before, and still has what it held.
-    moved_from: Option<u64>,
+    moved_from: Option<BlockNumber>,
     /// A path that leads here, and to which of the indirect blocks on it.
     path: Path,
     level: usize,
     /// Entries gained: from which index on, and the blocks, one after the other, that they point
     /// to.
-    pub(super) entries: SmallVec<[(usize, Range<u64>); 2]>,
+    pub(super) entries: SmallVec<[(usize, Run); 2]>,
     /// What must be on the disk before they are: patches, and new nodes by their place in the list.
     pub(super) after: PatchIds,
     children: SmallVec<[usize; 2]>,
@@ -97,7 +97,7 @@ pub(super) struct Node {
 /// Where indirect blocks go.
 pub(super) struct Places<'a> {
     /// New ones.
-    pub(super) fresh: &'a mut dyn Iterator<Item = u64>,
+    pub(super) fresh: &'a mut dyn Iterator<Item = BlockNumber>,
     /// Those that were there and go elsewhere.
     pub(super) moves: &'a [Moved],
 }
@@ -107,7 +107,7 @@ impl Links {
     pub(super) fn leaf_for(
         &mut self,
         path: &Path,
-        existing: &[u64; 3],
+        existing: &[BlockNumber; 3],
         places: &mut Places<'_>,
     ) -> usize {
         let mut parent: Option<usize> = None;
@@ -124,18 +124,18 @@ impl Links {
 
     fn add(
         &mut self,
-        existing: u64,
+        existing: BlockNumber,
         places: &mut Places<'_>,
         path: &Path,
         level: usize,
         parent: Option<usize>,
     ) -> usize {
         let moved = places.moves.iter().find(|moved| moved.from == existing);
-        let is_new = existing == 0 || moved.is_some();
+        let is_new = existing == BlockNumber::NONE || moved.is_some();
         let block = match moved {
             Some(moved) => moved.to,
             // The gather phase picked as many blocks as the walk meets missing ones.
-            None if is_new => places.fresh.next().unwrap_or(0),
+            None if is_new => places.fresh.next().unwrap_or_default(),
             None => existing,
         };
         let at = self.nodes.len();
@@ -153,7 +153,7 @@ impl Links {
         if is_new {
             match parent {
                 Some(parent) => {
-                    let entry = (path.indices[level - 1], block..block + 1);
+                    let entry = (path.indices[level - 1], Run::one(block));
                     self.nodes[parent].entries.push(entry);
                     self.nodes[parent].children.push(at);
                 }
@@ -234,7 +234,7 @@ impl Links {
                     before_inode.extend_from_slice(entries);
                 }
                 for (index, blocks) in &node.entries {
-                    let bytes = format.encode_pointers(blocks);
+                    let bytes = format.encode_pointers(*blocks);
                     let at = index * format.pointer_bytes();
                     write_entries(format, v, node.block, at, &bytes, &after, |id| {
                         before_inode.push(wait_for(Rule::SizeAfterIndirectEntry, id));
@@ -247,11 +247,12 @@ impl Links {
                 None => vec![0; format.block_size() as usize * units],
             };
             for (index, blocks) in &node.entries {
-                let bytes = format.encode_pointers(blocks);
+                let bytes = format.encode_pointers(*blocks);
                 let at = index * format.pointer_bytes();
                 contents[at..at + bytes.len()].copy_from_slice(&bytes);
             }
-            let made = (node.block..).zip(contents.chunks(format.block_size() as usize));
+            let parts = contents.chunks(format.block_size() as usize);
+            let made = node.block.run(units as u64).zip(parts);
             let rule = match node.has_parent {
                 true => Rule::IndirectEntryAfterBlock,
                 false => Rule::IndirectPointerAfterBlock,

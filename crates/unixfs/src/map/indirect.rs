@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Step, Stop};
+use backstitch_layout::{BlockNumber, Step, Stop};
 use backstitch_ordering::{PatchId, Volume};
 
 use super::block_map::{BlockMap, ChangeableMap};
@@ -35,8 +35,8 @@ impl<F: Format> BlockMap for Pointers<'_, F> {
         }
         let (indirects, block) = fs.resolve(v, inode, &path)?;
         let n = fs.pointers_per_block();
-        if block == 0
-            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == 0)
+        if block == BlockNumber::NONE
+            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == BlockNumber::NONE)
         {
             // Nothing is mapped as far as the missing indirect block (or the missing root) reaches.
             let below: u64 = n.pow((path.depth - missing) as u32);
@@ -66,7 +66,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Where an entry of an indirect block is: the unit, and its place among those there.
-    fn entry_place(&self, indirect: u64, index: usize) -> (u64, usize) {
+    fn entry_place(&self, indirect: BlockNumber, index: usize) -> (BlockNumber, usize) {
         if self.format.units_per_pointer() == 1 {
             return (indirect, index);
         }
@@ -84,7 +84,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// The run that a pointer leads to, which is the file's `pointer`th.
-    fn run_at(&self, inode: &F::Inode, pointer: u64, start: u64) -> Run {
+    fn run_at(&self, inode: &F::Inode, pointer: u64, start: BlockNumber) -> Run {
         let units = self.format.units_per_pointer();
         let len = match self.tail_end(inode) {
             Some(end) if end / units == pointer => end % units,
@@ -170,7 +170,7 @@ impl<F: Format> UnixFs<F> {
         })
     }
 
-    fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Step<u64> {
+    fn entry(&self, v: &mut Volume<'_>, indirect: BlockNumber, index: usize) -> Step<BlockNumber> {
         let (unit, index) = self.entry_place(indirect, index);
         let bytes = v.read(unit)?;
         self.checked_pointer(self.format.pointer_at(bytes, index))
@@ -183,12 +183,12 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         path: &Path,
-    ) -> Step<([u64; 3], u64)> {
-        let mut indirects = [0; 3];
+    ) -> Step<([BlockNumber; 3], BlockNumber)> {
+        let mut indirects = [BlockNumber::NONE; 3];
         let mut block = self.checked_pointer(inode.pointer(path.root))?;
         for level in 0..path.depth {
-            if block == 0 {
-                return Ok((indirects, 0));
+            if block == BlockNumber::NONE {
+                return Ok((indirects, BlockNumber::NONE));
             }
             indirects[level] = block;
             block = self.entry(v, block, path.indices[level])?;
@@ -200,7 +200,7 @@ impl<F: Format> UnixFs<F> {
     /// `end` the block with the file's last unit has no units.
     fn run_of(
         &self,
-        mut pointers: impl Iterator<Item = u64>,
+        mut pointers: impl Iterator<Item = BlockNumber>,
         logical: u64,
         max: u64,
         end: Option<u64>,
@@ -212,13 +212,13 @@ impl<F: Format> UnixFs<F> {
         };
         let mut len = units - within;
         let rest = pointers.take(max.saturating_sub(len).div_ceil(units) as usize);
-        if first == 0 {
-            len += rest.take_while(|p| *p == 0).count() as u64 * units;
+        if first == BlockNumber::NONE {
+            len += rest.take_while(|p| *p == BlockNumber::NONE).count() as u64 * units;
             return Ok(Mapped::Hole(len));
         }
         let mut next = first;
         for pointer in rest {
-            next = next.wrapping_add(units);
+            next = BlockNumber(next.0.wrapping_add(units));
             if pointer != next {
                 break;
             }
@@ -233,7 +233,7 @@ impl<F: Format> UnixFs<F> {
                 _ => return Ok(Mapped::Hole(block_end - logical)),
             }
         }
-        let start = first.wrapping_add(within);
+        let start = BlockNumber(first.0.wrapping_add(within));
         let run = Run { start, len };
         Ok(Mapped::Blocks(checked_run(&self.format, run)?))
     }
@@ -251,7 +251,9 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             };
             let (indirects, _) = fs.resolve(v, inode, &path)?;
             for (level, indirect) in indirects.iter().enumerate().take(path.depth) {
-                if *indirect == 0 && !previous.is_some_and(|p| p.shares(&path, level)) {
+                if *indirect == BlockNumber::NONE
+                    && !previous.is_some_and(|p| p.shares(&path, level))
+                {
                     missing += 1;
                 }
             }
@@ -310,7 +312,10 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             };
             let after = wait_for_all(rule, data);
             let index = path.indices[path.depth - 1];
-            let blocks = physical..physical + count as u64;
+            let blocks = Run {
+                start: physical,
+                len: count as u64,
+            };
             links.nodes[leaf].entries.push((index, blocks));
             links.nodes[leaf].after.extend_from_slice(after);
         }
@@ -329,14 +334,14 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
                 continue;
             }
             let block = fs.checked_pointer(inode.pointer(INDIRECT + depth - 1))?;
-            if block != 0 {
+            if block != BlockNumber::NONE {
                 // An empty tree maps nothing, but its blocks are there to be freed.
                 let last = fs.last_in_tree(v, block, depth, base, below)?;
                 return Ok((last.unwrap_or(base) + 1) * units);
             }
         }
         let mut direct = (0..DIRECT_POINTERS).rev();
-        let last = direct.find(|i| inode.pointer(*i) != 0 && (*i as u64) < below);
+        let last = direct.find(|i| inode.pointer(*i) != BlockNumber::NONE && (*i as u64) < below);
         Ok(last.map_or(0, |i| {
             let run = fs.run_at(inode, i as u64, inode.pointer(i));
             i as u64 * units + run.len
@@ -352,7 +357,10 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
         }
         let part = part.start.div_ceil(units)..part.end.div_ceil(units);
         fs.for_each_tree(|root, depth, base, span| {
-            if inode.pointer(root) == 0 || base + span <= part.start || base >= part.end {
+            if inode.pointer(root) == BlockNumber::NONE
+                || base + span <= part.start
+                || base >= part.end
+            {
                 return Ok(());
             }
             let block = fs.checked_pointer(inode.pointer(root))?;
@@ -400,7 +408,7 @@ impl<F: Format> UnixFs<F> {
         }
         let start = self.checked_pointer(inode.pointer(pointer as usize))?;
         let run = self.run_at(inode, pointer, start);
-        if start != 0 && run.len > keep {
+        if start != BlockNumber::NONE && run.len > keep {
             plan.freed.push(Run {
                 start: start + keep,
                 len: run.len - keep,
@@ -415,7 +423,7 @@ impl<F: Format> UnixFs<F> {
     fn walk_tree(
         &self,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         depth: usize,
         base: u64,
         part: &Range<u64>,
@@ -434,7 +442,7 @@ impl<F: Format> UnixFs<F> {
             let mut stay = others;
             let mut missing = false;
             for (index, entry) in (first..last).zip(entries) {
-                if entry == 0 {
+                if entry == BlockNumber::NONE {
                     continue;
                 }
                 let child = self.checked_pointer(entry)?;
@@ -470,9 +478,9 @@ impl<F: Format> UnixFs<F> {
     fn entries_of(
         &self,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         part: Range<usize>,
-    ) -> Step<(Vec<u64>, bool)> {
+    ) -> Step<(Vec<BlockNumber>, bool)> {
         let mut found = (Vec::with_capacity(part.len()), false);
         let here = self.pointers_per_unit();
         for unit in 0..self.format.units_per_pointer() {
@@ -481,7 +489,7 @@ impl<F: Format> UnixFs<F> {
                 let entry = self.format.pointer_at(bytes, index);
                 match part.contains(&(unit as usize * here + index)) {
                     true => found.0.push(entry),
-                    false => found.1 |= entry != 0,
+                    false => found.1 |= entry != BlockNumber::NONE,
                 }
             }
         }
@@ -491,7 +499,7 @@ impl<F: Format> UnixFs<F> {
     fn last_in_tree(
         &self,
         v: &mut Volume<'_>,
-        block: u64,
+        block: BlockNumber,
         depth: usize,
         base: u64,
         below: u64,
@@ -506,7 +514,7 @@ impl<F: Format> UnixFs<F> {
             index -= 1;
             let (unit, at) = self.entry_place(block, index);
             let entry = self.format.pointer_at(v.read(unit)?, at);
-            if entry == 0 {
+            if entry == BlockNumber::NONE {
                 continue;
             }
             let child_base = base + index as u64 * span;
@@ -521,7 +529,7 @@ impl<F: Format> UnixFs<F> {
     }
 }
 
-fn push_entry(entries: &mut Vec<Entries>, block: u64, index: usize) {
+fn push_entry(entries: &mut Vec<Entries>, block: BlockNumber, index: usize) {
     match entries.last_mut() {
         Some(last) if last.block == block && last.first + last.count == index => last.count += 1,
         _ => entries.push(Entries {

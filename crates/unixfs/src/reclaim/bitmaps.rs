@@ -1,6 +1,6 @@
 //! The bitmaps: what is marked as used but is not.
 
-use backstitch_layout::{Error, GroupNumber, ReclaimStep, Step, Stop, Structure};
+use backstitch_layout::{Error, GroupNumber, InodeNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
 use crate::fault::Fault;
@@ -62,7 +62,7 @@ impl<F: Format> UnixFs<F> {
         let to = self.format.groups_count().min(group.0 + GROUPS_AHEAD);
         for g in (group.0..to).map(GroupNumber) {
             for bits in [self.format.block_bits(g), self.format.inode_bits(g)] {
-                for block in bits.block..bits.block + bits.blocks {
+                for block in bits.block.run(bits.blocks) {
                     v.want(block);
                 }
             }
@@ -93,7 +93,8 @@ impl<F: Format> UnixFs<F> {
         if group.0 >= self.format.groups_count() {
             // Blocks of what others are freeing are not marked, nor touched as long as nobody has
             // begun.
-            let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
+            let gone =
+                |inode: &InodeNumber| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
             if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {
                 return Ok(ReclaimStep::WaitForFrees);
             }

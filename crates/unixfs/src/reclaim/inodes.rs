@@ -19,7 +19,7 @@ const TABLE_BLOCKS_PER_STEP: usize = 32;
 const INODES_PER_STEP: u32 = 256;
 /// Inodes without names that are marked as dead before that is on the disk and more are marked.
 const KILLED_TOGETHER: u32 = 4096;
-fn corrupt(number: u32, fault: Fault) -> Error {
+fn corrupt(number: InodeNumber, fault: Fault) -> Error {
     Error::corrupt(Structure::inode(number), fault)
 }
 
@@ -81,7 +81,7 @@ impl<F: Format> UnixFs<F> {
         Ok(ReclaimStep::More)
     }
 
-    fn kind_of(&mut self, v: &mut Volume<'_>, number: u32, is_marked: bool) -> Step<u8> {
+    fn kind_of(&mut self, v: &mut Volume<'_>, number: InodeNumber, is_marked: bool) -> Step<u8> {
         if number < self.format.first_inode() && number != F::ROOT_INODE {
             return Ok(kind::RESERVED);
         }
@@ -123,7 +123,7 @@ impl<F: Format> UnixFs<F> {
         r.phase = if to < r.orphans.len() {
             Phase::KillOrphans(to)
         } else {
-            Phase::Kill(1)
+            Phase::Kill(InodeNumber::FIRST)
         };
         Ok(ReclaimStep::More)
     }
@@ -134,7 +134,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        number: u32,
+        number: InodeNumber,
         now: Timestamp,
     ) -> Step<PatchId> {
         let inode = self.read_any_inode(v, number)?;
@@ -151,13 +151,14 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        from: u32,
+        from: InodeNumber,
         now: Timestamp,
     ) -> Step<ReclaimStep> {
-        let is_dead = |i: &u32| {
+        let is_dead = |i: &InodeNumber| {
             !matches!(r.kind(*i), kind::FREE | DIRECTORY | kind::NEW..) && r.names_of(*i) == 0
         };
-        let dead: Vec<u32> = (from..=self.format.inodes_count())
+        let dead: Vec<InodeNumber> = from
+            .through(self.format.last_inode())
             .filter(is_dead)
             .take(INODES_PER_STEP as usize)
             .collect();
@@ -167,13 +168,17 @@ impl<F: Format> UnixFs<F> {
         }
         r.killed += dead.len() as u32;
         match dead.last() {
-            None => r.end_phase(v, Phase::Correct(1), Rule::ReclaimCorrectsAfterDeaths),
+            None => r.end_phase(
+                v,
+                Phase::Correct(InodeNumber::FIRST),
+                Rule::ReclaimCorrectsAfterDeaths,
+            ),
             // What they have is free once they are dead on the disk.
             Some(last) if r.killed >= KILLED_TOGETHER => {
                 r.killed = 0;
-                r.end_phase(v, Phase::Kill(last + 1), Rule::ReclaimCorrectsAfterDeaths);
+                r.end_phase(v, Phase::Kill(*last + 1), Rule::ReclaimCorrectsAfterDeaths);
             }
-            Some(last) => r.phase = Phase::Kill(last + 1),
+            Some(last) => r.phase = Phase::Kill(*last + 1),
         }
         Ok(ReclaimStep::More)
     }
@@ -181,7 +186,7 @@ impl<F: Format> UnixFs<F> {
     pub(super) fn want_inodes(
         &mut self,
         v: &mut Volume<'_>,
-        inodes: impl Iterator<Item = u32>,
+        inodes: impl Iterator<Item = InodeNumber>,
     ) -> Step<()> {
         let mut missing = false;
         for number in inodes {
@@ -197,10 +202,11 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        from: u32,
+        from: InodeNumber,
         now: Timestamp,
     ) -> Step<ReclaimStep> {
-        let live: Vec<u32> = (from..=self.format.inodes_count())
+        let live: Vec<InodeNumber> = from
+            .through(self.format.last_inode())
             .filter(|i| r.may_count_wrong(*i))
             .take(INODES_PER_STEP as usize)
             .collect();
@@ -209,7 +215,7 @@ impl<F: Format> UnixFs<F> {
             self.correct_links_of(v, r, *number, now)?;
         }
         match live.last() {
-            Some(last) => r.phase = Phase::Correct(last + 1),
+            Some(last) => r.phase = Phase::Correct(*last + 1),
             None => return Ok(ReclaimStep::Done),
         }
         Ok(ReclaimStep::More)
@@ -219,7 +225,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        number: u32,
+        number: InodeNumber,
         now: Timestamp,
     ) -> Step<()> {
         let directory = r.directories.get(&number);
@@ -236,7 +242,7 @@ impl<F: Format> UnixFs<F> {
         }
         if found > links {
             self.edit_inode(v, number, &[], |e| e.set_links(links));
-            self.changed.push(Changed::Attributes(InodeNumber(number)));
+            self.changed.push(Changed::Attributes(number));
         }
         Ok(())
     }

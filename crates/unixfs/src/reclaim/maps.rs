@@ -1,6 +1,8 @@
 //! The maps of inodes: which blocks are in use, and what is wrong with how many an inode counts.
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure};
+use backstitch_layout::{
+    BlockNumber, Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure,
+};
 use backstitch_ordering::Volume;
 
 use crate::fault::Fault;
@@ -23,7 +25,7 @@ enum Corrected {
     Wholly,
 }
 
-fn corrupt(number: u32, fault: Fault) -> Error {
+fn corrupt(number: InodeNumber, fault: Fault) -> Error {
     Error::corrupt(Structure::inode(number), fault)
 }
 
@@ -37,8 +39,10 @@ impl<F: Format> UnixFs<F> {
         let Phase::Map { inode: first, .. } = r.phase else {
             return Ok(ReclaimStep::More);
         };
-        let is_live = |i: &u32| !matches!(r.kind(*i), kind::FREE | kind::NEW | kind::NEW_DIRECTORY);
-        let live: Vec<u32> = (first..=self.format.inodes_count())
+        let is_live =
+            |i: &InodeNumber| !matches!(r.kind(*i), kind::FREE | kind::NEW | kind::NEW_DIRECTORY);
+        let live: Vec<InodeNumber> = first
+            .through(self.format.last_inode())
             .filter(is_live)
             .take(INODES_PER_STEP)
             .collect();
@@ -68,7 +72,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Asks for the outermost indirect blocks of many inodes at once.
-    fn want_maps(&mut self, v: &mut Volume<'_>, inodes: &[u32]) -> Step<()> {
+    fn want_maps(&mut self, v: &mut Volume<'_>, inodes: &[InodeNumber]) -> Step<()> {
         self.want_inodes(v, inodes.iter().copied())?;
         let mut missing = false;
         for number in inodes {
@@ -79,7 +83,7 @@ impl<F: Format> UnixFs<F> {
             }
             for root in INDIRECT..INDIRECT + 3 {
                 let block = self.checked_pointer(inode.pointer(root))?;
-                missing |= block != 0 && !v.want(block);
+                missing |= block != BlockNumber::NONE && !v.want(block);
             }
         }
         if missing { Err(Stop::Miss) } else { Ok(()) }
@@ -89,7 +93,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        number: u32,
+        number: InodeNumber,
         part: Part,
     ) -> Step<Corrected> {
         let code = r.kind(number);
@@ -144,7 +148,7 @@ impl<F: Format> UnixFs<F> {
             self.format.gather_features(v, number, &inode)?;
         }
         mark_attributes(r, number, &inode)?;
-        blocks += u64::from(inode.attribute_block() != 0);
+        blocks += u64::from(inode.attribute_block() != BlockNumber::NONE);
         if !is_held {
             self.correct_sectors(v, number, &inode, blocks)?;
             r.note_links(number, &inode);
@@ -153,7 +157,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A symlink's target is where its size says, or nobody knows what its pointers are.
-    fn check_symlink(&self, number: u32, inode: &F::Inode) -> Step<()> {
+    fn check_symlink(&self, number: InodeNumber, inode: &F::Inode) -> Step<()> {
         let is_fast = inode.is_fast_symlink(self.format.block_size());
         if is_fast && inode.size() > self.format.fast_symlink_max() as u64 {
             return Err(corrupt(number, Fault::TargetWithoutBlock).into());
@@ -165,7 +169,7 @@ impl<F: Format> UnixFs<F> {
     fn correct_sectors(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         blocks: u64,
     ) -> Step<()> {
@@ -175,7 +179,7 @@ impl<F: Format> UnixFs<F> {
         }
         if inode.sectors() != sectors {
             self.edit_inode(v, number, &[], |e| e.set_sectors(sectors));
-            self.changed.push(Changed::Attributes(InodeNumber(number)));
+            self.changed.push(Changed::Attributes(number));
         }
         Ok(())
     }
@@ -186,7 +190,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         keep: u64,
         end: u64,
@@ -209,14 +213,14 @@ impl<F: Format> UnixFs<F> {
     }
 }
 
-fn mark_runs(r: &mut Reclaim, number: u32, runs: &[Run], again: bool) -> Step<()> {
+fn mark_runs(r: &mut Reclaim, number: InodeNumber, runs: &[Run], again: bool) -> Step<()> {
     runs.iter().try_for_each(|run| r.mark(number, *run, again))
 }
 
 /// Counts an inode's reference to its attribute block, which others may share, and marks that.
-fn mark_attributes(r: &mut Reclaim, number: u32, inode: &impl Inode) -> Step<()> {
+fn mark_attributes(r: &mut Reclaim, number: InodeNumber, inode: &impl Inode) -> Step<()> {
     let block = inode.attribute_block();
-    if block != 0 {
+    if block != BlockNumber::NONE {
         let references = r.attribute_blocks.get(&block);
         let again = references.is_some_and(|references| references.counted > 0);
         r.mark(number, Run::one(block), again)?;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure};
+use backstitch_layout::{
+    BlockNumber, Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure,
+};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
@@ -24,22 +26,22 @@ const INODES_PER_STEP: usize = 256;
 
 /// An entry of a directory block.
 struct Seen {
-    inode: u32,
+    inode: InodeNumber,
     file_type: u8,
     logical: u64,
-    block: u64,
+    block: BlockNumber,
     offset: usize,
 }
 
 /// A name of a directory that has several.
 struct NameOf {
     /// The directory that has it.
-    holder: u32,
+    holder: InodeNumber,
     found: Found,
     name: Vec<u8>,
 }
 
-fn corrupt(number: u32, fault: Fault) -> Error {
+fn corrupt(number: InodeNumber, fault: Fault) -> Error {
     Error::corrupt(Structure::directory(number), fault)
 }
 
@@ -58,7 +60,7 @@ impl<F: Format> UnixFs<F> {
             r.doubles.sort_unstable();
             r.phase = match r.doubles.is_empty() {
                 true => Phase::Doubles(0),
-                false => Phase::Replaced(1),
+                false => Phase::Replaced(InodeNumber::FIRST),
             };
             return Ok(ReclaimStep::More);
         };
@@ -110,7 +112,7 @@ impl<F: Format> UnixFs<F> {
     fn read_names(
         &mut self,
         v: &mut Volume<'_>,
-        number: u32,
+        number: InodeNumber,
         inode: &F::Inode,
         from: u64,
     ) -> Step<(Vec<Seen>, u64)> {
@@ -130,7 +132,7 @@ impl<F: Format> UnixFs<F> {
             let bytes = self.entries_part(inode, logical, v.read(block)?);
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
-                if entry.inode == 0 {
+                if entry.inode == InodeNumber::NONE {
                     continue;
                 }
                 let expected: Option<&[u8]> = match (from, seen.len()) {
@@ -160,7 +162,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A name stands for what is in use, and says what that is.
-    fn check_name(&self, r: &Reclaim, number: u32, entry: &Seen) -> Step<()> {
+    fn check_name(&self, r: &Reclaim, number: InodeNumber, entry: &Seen) -> Step<()> {
         let child = entry.inode;
         let code = r.kind(child);
         if matches!(
@@ -204,7 +206,7 @@ impl<F: Format> UnixFs<F> {
         let (parent, mut dotdot) = (directory.parent, directory.dotdot);
         let further = further.clone();
         let mut holders = further.clone();
-        if dotdot == 0 {
+        if dotdot == InodeNumber::NONE {
             // It was put aside.
             let inode = self.read_directory_inode(v, child)?;
             dotdot = self.find_dotdot(v, child, &inode)?.inode;
@@ -241,7 +243,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &Reclaim,
-        child: u32,
+        child: InodeNumber,
         names: &[NameOf],
     ) -> Step<Option<usize>> {
         let generation = self.read_directory_inode(v, child)?.generation();
@@ -260,10 +262,11 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        from: u32,
+        from: InodeNumber,
     ) -> Step<ReclaimStep> {
-        let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
-        let part: Vec<u32> = (from..=self.format.inodes_count())
+        let is_orphan = |i: &InodeNumber| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
+        let part: Vec<InodeNumber> = from
+            .through(self.format.last_inode())
             .filter(is_orphan)
             .take(INODES_PER_STEP)
             .collect();
@@ -273,16 +276,21 @@ impl<F: Format> UnixFs<F> {
             r.marks.extend((mark != 0).then_some(mark));
         }
         r.phase = match part.last() {
-            Some(last) => Phase::Replaced(last + 1),
+            Some(last) => Phase::Replaced(*last + 1),
             None => Phase::Doubles(0),
         };
         Ok(ReclaimStep::More)
     }
 
     /// All names that a directory has in others.
-    fn names_of(&mut self, v: &mut Volume<'_>, holders: &[u32], child: u32) -> Step<Vec<NameOf>> {
+    fn names_of(
+        &mut self,
+        v: &mut Volume<'_>,
+        holders: &[InodeNumber],
+        child: InodeNumber,
+    ) -> Step<Vec<NameOf>> {
         let mut all = Vec::new();
-        let once: BTreeSet<u32> = holders.iter().copied().collect();
+        let once: BTreeSet<InodeNumber> = holders.iter().copied().collect();
         for holder in once {
             let inode = self.read_directory_inode(v, holder)?;
             let names = self.find_by_inode(v, holder, &inode, child)?;
@@ -324,7 +332,7 @@ impl<F: Format> UnixFs<F> {
             self.note_clearing(v, child, None, cleared);
         }
         self.changed.push(Changed::Name {
-            directory: InodeNumber(holder),
+            directory: holder,
             name: name.name.clone(),
         });
         r.note_change(v, cleared);
@@ -352,7 +360,7 @@ impl<F: Format> UnixFs<F> {
         };
         // A directory made since then may have been removed again.
         let parent = r.directories.get(&number).map(|d| d.parent);
-        if let Some(parent) = parent.filter(|parent| *parent != 0) {
+        if let Some(parent) = parent.filter(|parent| *parent != InodeNumber::NONE) {
             self.lead_dotdot(v, r, number, parent)?;
         }
         r.phase = Phase::Parents(at + 1);
@@ -364,8 +372,8 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        number: u32,
-        parent: u32,
+        number: InodeNumber,
+        parent: InodeNumber,
     ) -> Step<PatchId> {
         let inode = self.read_directory_inode(v, number)?;
         let dotdot = self.find_dotdot(v, number, &inode)?;
@@ -391,11 +399,11 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        inode: u32,
+        inode: InodeNumber,
         block: u64,
     ) -> Step<ReclaimStep> {
-        let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
-        let Some(number) = (inode..=self.format.inodes_count()).find(is_orphan) else {
+        let is_orphan = |i: &InodeNumber| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
+        let Some(number) = inode.through(self.format.last_inode()).find(is_orphan) else {
             r.orphans = children_first(&r.orphans);
             r.end_phase(v, Phase::KillOrphans(0), Rule::ReclaimKillsAfterClearings);
             return Ok(ReclaimStep::More);
@@ -433,9 +441,9 @@ impl<F: Format> UnixFs<F> {
 }
 
 /// Orders directories such that each comes before the one that its `..` leads to.
-fn children_first(orphans: &[(u32, u32)]) -> Vec<(u32, u32)> {
-    let parents: FxHashMap<u32, u32> = orphans.iter().copied().collect();
-    let mut depths: FxHashMap<u32, u32> = FxHashMap::default();
+fn children_first(orphans: &[(InodeNumber, InodeNumber)]) -> Vec<(InodeNumber, InodeNumber)> {
+    let parents: FxHashMap<InodeNumber, InodeNumber> = orphans.iter().copied().collect();
+    let mut depths: FxHashMap<InodeNumber, u32> = FxHashMap::default();
     for (orphan, _) in orphans {
         let (mut path, mut at) = (Vec::new(), *orphan);
         // Ends at what has its depth, what is no orphan, and (on a damaged image) where a cycle

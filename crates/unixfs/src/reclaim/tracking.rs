@@ -1,7 +1,7 @@
 //! What operations tell the reclaim while it is under way: everything that they change of what it
 //! has looked at, or will.
 
-use backstitch_layout::{Awaited, Step, Stop};
+use backstitch_layout::{Awaited, BlockNumber, InodeNumber, Step, Stop};
 
 use crate::format::{Format, Inode};
 use crate::rules::{Rule, holds};
@@ -20,9 +20,9 @@ impl<F: Format> UnixFs<F> {
     /// A name was added to a directory.
     pub(crate) fn track_name_added(
         &mut self,
-        directory: u32,
+        directory: InodeNumber,
         logical: u64,
-        child: u32,
+        child: InodeNumber,
         is_directory: bool,
     ) {
         let Some(r) = self.told(Rule::ReclaimToldOfNewName) else {
@@ -39,9 +39,9 @@ impl<F: Format> UnixFs<F> {
     /// A name was taken out of a directory.
     pub(crate) fn track_name_removed(
         &mut self,
-        directory: u32,
+        directory: InodeNumber,
         logical: u64,
-        child: u32,
+        child: InodeNumber,
         is_directory: bool,
     ) {
         let Some(r) = self.told(Rule::ReclaimToldOfRemovedName) else {
@@ -54,14 +54,19 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A directory was made.
-    pub(crate) fn track_new_directory(&mut self, directory: u32, parent: u32) {
+    pub(crate) fn track_new_directory(&mut self, directory: InodeNumber, parent: InodeNumber) {
         if let Some(r) = self.told(Rule::ReclaimToldOfNewDirectory) {
             r.directories.insert(directory, Directory::made_in(parent));
         }
     }
 
     /// An inode was made, and with it its attribute block (0 for none).
-    pub(crate) fn track_new_inode(&mut self, inode: u32, is_directory: bool, attributes: u64) {
+    pub(crate) fn track_new_inode(
+        &mut self,
+        inode: InodeNumber,
+        is_directory: bool,
+        attributes: BlockNumber,
+    ) {
         if let Some(r) = self.told(Rule::ReclaimToldOfNewInode) {
             let made = if is_directory {
                 kind::NEW_DIRECTORY
@@ -69,24 +74,24 @@ impl<F: Format> UnixFs<F> {
                 kind::NEW
             };
             r.set_kind(inode, made);
-            bitmap::clear(&mut r.counted, inode as usize - 1);
+            bitmap::clear(&mut r.counted, inode.index());
             r.count_attributes(inode, attributes);
         }
     }
 
     /// An inode lost its last name, and will be freed by the operation that took it.
-    pub(crate) fn track_last_name(&mut self, inode: u32, is_directory: bool) {
+    pub(crate) fn track_last_name(&mut self, inode: InodeNumber, is_directory: bool) {
         if let Some(r) = self.told(Rule::ReclaimToldOfLastName) {
             r.hold(inode, is_directory);
         }
     }
 
     /// An inode was freed.
-    pub(crate) fn track_inode_freed(&mut self, inode: u32) {
+    pub(crate) fn track_inode_freed(&mut self, inode: InodeNumber) {
         if let Some(r) = self.told(Rule::ReclaimToldOfFreedInode) {
             r.set_kind(inode, kind::FREE);
             r.directories.remove(&inode);
-            if let Some(names) = r.names.get_mut(inode as usize - 1) {
+            if let Some(names) = r.names.get_mut(inode.index()) {
                 *names = 0;
             }
         }
@@ -100,14 +105,14 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// An inode's map was changed.
-    pub(crate) fn track_map(&mut self, inode: u32) {
+    pub(crate) fn track_map(&mut self, inode: InodeNumber) {
         if let Some(r) = self.told(Rule::ReclaimToldOfMap) {
             r.is_disturbed |= r.in_parts == Some(inode);
         }
     }
 
     /// An inode has another attribute block (0 for none). The old one still counts the reference.
-    pub fn track_attributes(&mut self, inode: u32, old: u64, new: u64) {
+    pub fn track_attributes(&mut self, inode: InodeNumber, old: BlockNumber, new: BlockNumber) {
         let Some(r) = self.told(Rule::ReclaimToldOfAttributes) else {
             return;
         };
@@ -115,7 +120,7 @@ impl<F: Format> UnixFs<F> {
             return;
         }
         let counted = r.is_counted(inode);
-        if old != 0 && old != new {
+        if old != BlockNumber::NONE && old != new {
             let first_data_block = r.first_data_block;
             let references = r.attribute_blocks.entry(old).or_default();
             references.leaving += 1;
@@ -124,14 +129,14 @@ impl<F: Format> UnixFs<F> {
             }
             bitmap::set(&mut r.touched, (old - first_data_block) as usize);
         }
-        if counted && new != 0 && old != new {
+        if counted && new != BlockNumber::NONE && old != new {
             r.attribute_blocks.entry(new).or_default().counted += 1;
         }
     }
 
     /// An attribute block counts one reference less: one that `inode` gave up with itself, or one
     /// that was given up before.
-    pub fn track_reference_dropped(&mut self, block: u64, inode: Option<u32>) {
+    pub fn track_reference_dropped(&mut self, block: BlockNumber, inode: Option<InodeNumber>) {
         let Some(r) = self.told(Rule::ReclaimToldOfReference) else {
             return;
         };
@@ -148,14 +153,14 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// An attribute block was freed.
-    pub fn track_attribute_block_freed(&mut self, block: u64) {
+    pub fn track_attribute_block_freed(&mut self, block: BlockNumber) {
         if let Some(r) = self.told(Rule::ReclaimToldOfFreedAttributes) {
             r.attribute_blocks.remove(&block);
         }
     }
 
     /// Whether the names of a directory from before the crash must wait: it may have another one.
-    pub(crate) fn check_settled(&mut self, directory: u32) -> Step<()> {
+    pub(crate) fn check_settled(&mut self, directory: InodeNumber) -> Step<()> {
         match self.reclaim.as_deref_mut() {
             Some(r)
                 if !r.is_settled
@@ -172,7 +177,7 @@ impl<F: Format> UnixFs<F> {
     /// Whether an empty directory from before the crash must stay for now: one that counts more
     /// than its own two links may be what `..` of a directory without a name leads to, and that
     /// dies first.
-    pub(crate) fn check_childless(&self, directory: u32, inode: &F::Inode) -> Step<()> {
+    pub(crate) fn check_childless(&self, directory: InodeNumber, inode: &F::Inode) -> Step<()> {
         match self.reclaim.as_deref() {
             Some(r)
                 if inode.links() > 2

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use backstitch_layout::DeferredStatistics;
+use backstitch_layout::{BlockNumber, DeferredStatistics, InodeNumber};
 use backstitch_ordering::PatchId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -24,15 +24,15 @@ pub(crate) enum Item {
     /// An inode without names, and everything that it has.
     Inode(DeadInode),
     /// One reference less to an attribute block.
-    AttributeBlock(u64),
+    AttributeBlock(BlockNumber),
     /// Inodes of one group that were marked as used ahead, for nothing.
-    Spares(Vec<u32>),
+    Spares(Vec<InodeNumber>),
 }
 
 /// An inode that is being freed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeadInode {
-    pub(crate) number: u32,
+    pub(crate) number: InodeNumber,
     /// Its blocks from here on are freed already.
     pub(crate) done_from: u64,
     /// How many blocks it had.
@@ -61,27 +61,27 @@ pub(crate) struct Deferred {
     pub(crate) next_token: u64,
     pub(crate) done: u64,
     /// Inodes without names and references, to be freed.
-    pub(crate) dead: VecDeque<u32>,
+    pub(crate) dead: VecDeque<InodeNumber>,
     /// What is not free yet but will be.
     pub(crate) pending_blocks: u64,
     pub(crate) pending_inodes: u64,
     /// Inodes of which something may still be on its way to the disk.
-    pub(crate) idle: VecDeque<u32>,
+    pub(crate) idle: VecDeque<InodeNumber>,
     /// When these were looked at last: how many patches had been retired, the second, and how many
     /// inodes were left.
     pub(crate) looked_at_idle: (u64, i64, usize),
     /// Directories that are kept for their index, the longest kept first.
-    pub(crate) kept: VecDeque<u32>,
+    pub(crate) kept: VecDeque<InodeNumber>,
     pub(crate) fired: Vec<u64>,
     /// Blocks of the inode table in which an inode was freed, by the first inode in them.
-    freed_in: FxHashSet<u32>,
-    freed_in_last: u32,
+    freed_in: FxHashSet<InodeNumber>,
+    freed_in_last: InodeNumber,
     /// Where the last call missed a block: at the first of `dead`, not of `due`.
     pub(crate) missed_dead: bool,
     /// Items, and inodes of `dead`, that need a block which cannot be read. What they would free is
     /// not on its way.
     aside: Vec<Item>,
-    aside_dead: Vec<u32>,
+    aside_dead: Vec<InodeNumber>,
 }
 
 impl Item {
@@ -98,7 +98,7 @@ impl Item {
 
 impl Deferred {
     /// The inodes whose freeing has begun and is not at its end.
-    pub(crate) fn inodes_under_way(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn inodes_under_way(&self) -> impl Iterator<Item = InodeNumber> + '_ {
         let waiting = self.waiting.values().flatten();
         let items = waiting
             .chain(&self.gathering.items)
@@ -176,28 +176,28 @@ impl Deferred {
             || self.idle.len() >= 2 * left_then + BUSY_PER_CALL
     }
 
-    pub(crate) fn note_idle(&mut self, inode: u32) {
+    pub(crate) fn note_idle(&mut self, inode: InodeNumber) {
         self.idle.push_back(inode);
     }
 
-    pub(crate) fn note_kept(&mut self, directory: u32) {
+    pub(crate) fn note_kept(&mut self, directory: InodeNumber) {
         self.kept.push_back(directory);
     }
 
     /// An inode of the block of the table that begins with inode `first` was freed.
-    pub(crate) fn note_freed_in(&mut self, first: u32) {
+    pub(crate) fn note_freed_in(&mut self, first: InodeNumber) {
         if std::mem::replace(&mut self.freed_in_last, first) != first {
             self.freed_in.insert(first);
         }
     }
 
     /// The blocks of the table in which inodes were freed since the last call.
-    pub(crate) fn take_freed_in(&mut self) -> FxHashSet<u32> {
-        self.freed_in_last = 0;
+    pub(crate) fn take_freed_in(&mut self) -> FxHashSet<InodeNumber> {
+        self.freed_in_last = InodeNumber::NONE;
         std::mem::take(&mut self.freed_in)
     }
 
-    pub(crate) fn note_dead(&mut self, inode: u32) {
+    pub(crate) fn note_dead(&mut self, inode: InodeNumber) {
         self.dead.push_back(inode);
     }
 }

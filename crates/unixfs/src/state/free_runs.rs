@@ -24,15 +24,16 @@ impl FreeRuns {
         if self.runs.is_empty() {
             return;
         }
-        let hit = self.runs.range(..run.end()).rev();
+        let (first, end_of_run) = (run.start.0, run.end().0);
+        let hit = self.runs.range(..end_of_run).rev();
         let hit: Vec<(u64, u64)> = hit
-            .take_while(|(_, end)| **end > run.start)
+            .take_while(|(_, end)| **end > first)
             .map(|(start, end)| (*start, *end))
             .collect();
         for (start, end) in hit {
             self.runs.remove(&start);
-            self.note(start..run.start);
-            self.note(run.end()..end);
+            self.note(start..first);
+            self.note(end_of_run..end);
         }
     }
 
@@ -57,7 +58,7 @@ pub(crate) struct Freed {
 
 impl Freed {
     pub(crate) fn add(&mut self, run: Run) {
-        let run = run.start..run.end();
+        let run = run.start.0..run.end().0;
         match self.runs.last_mut() {
             Some(last) if last.end == run.start => last.end = run.end,
             Some(last) if run.end == last.start => last.start = run.start,
@@ -94,19 +95,20 @@ impl Freed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backstitch_layout::BlockNumber;
 
     #[test]
     fn what_was_freed_is_a_bounded_list_of_runs() {
         let mut freed = Freed::default();
         for start in [10, 11, 9, 40, 20, 41, 10] {
-            freed.add(Run { start, len: 1 });
+            freed.add(Run::one(BlockNumber(start)));
         }
         assert_eq!(freed.take(), [9..12, 20..21, 40..42]);
         assert_eq!(freed.take(), []);
         let scattered = (0..3 * MOST_FREED_RUNS as u64).map(|n| n * 7 % 1_000_003 * 3);
         let all: Vec<u64> = scattered.collect();
         for start in &all {
-            freed.add(Run::one(*start));
+            freed.add(Run::one(BlockNumber(*start)));
             assert!(freed.runs.len() <= MOST_FREED_RUNS);
         }
         let taken = freed.take();
@@ -116,16 +118,23 @@ mod tests {
         }
     }
 
+    fn run(start: u64, len: u64) -> Run {
+        Run {
+            start: BlockNumber(start),
+            len,
+        }
+    }
+
     #[test]
     fn what_is_allocated_is_crossed_off() {
         let mut free = FreeRuns::default();
         free.note(10..20);
         free.note(30..40);
         free.note(50..60);
-        free.cross_off(Run { start: 15, len: 20 });
-        free.cross_off(Run { start: 52, len: 1 });
-        free.cross_off(Run { start: 0, len: 10 });
-        free.cross_off(Run { start: 60, len: 9 });
+        free.cross_off(run(15, 20));
+        free.cross_off(run(52, 1));
+        free.cross_off(run(0, 10));
+        free.cross_off(run(60, 9));
         let mut rest = Vec::new();
         while let Some(run) = free.take(4) {
             rest.push(run);

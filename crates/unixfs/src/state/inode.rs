@@ -1,5 +1,6 @@
 //! What is known in memory of one inode: what of it is under way to the disk.
 
+use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -11,9 +12,9 @@ use crate::rules::{Rule, holds};
 /// A name whose way to the disk is not over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingName {
-    pub(crate) directory: u32,
+    pub(crate) directory: InodeNumber,
     /// The directory's block that holds it, and where in it.
-    pub(crate) block: u64,
+    pub(crate) block: BlockNumber,
     pub(crate) offset: usize,
     /// The patch that writes it.
     pub(crate) name: PatchId,
@@ -62,7 +63,7 @@ pub(crate) struct InodeState {
     /// last. The disk lists it.
     pub(crate) is_truncating: bool,
     /// Where the next block of contents would best go; 0 where nothing is known.
-    pub(crate) goal: u64,
+    pub(crate) goal: BlockNumber,
     /// Blocks were added to it before.
     pub(crate) has_grown: bool,
     /// The last patch that leads to contents of it, where one that is not on the disk yet is

@@ -1,5 +1,6 @@
 //! Places that indirect blocks have left, and whether there should be any.
 
+use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ordering::PatchId;
 
 use super::spares::Expectation;
@@ -8,8 +9,8 @@ use super::spares::Expectation;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     /// The file whose block it was.
-    pub(crate) inode: u32,
-    pub(crate) block: u64,
+    pub(crate) inode: InodeNumber,
+    pub(crate) block: BlockNumber,
     /// Once this is on the disk nothing there leads to it.
     pub(crate) left: PatchId,
 }

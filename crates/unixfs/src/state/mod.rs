@@ -16,7 +16,7 @@ pub(crate) mod room;
 pub(crate) mod spares;
 pub(crate) mod windows;
 
-use backstitch_layout::{Awaited, Changed, Error, Step, Stop, Timestamp};
+use backstitch_layout::{Awaited, Changed, Error, InodeNumber, Step, Stop, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::format::Format;
@@ -39,12 +39,12 @@ pub struct UnixFs<F: Format> {
     pub(crate) references: References,
     /// What is known in memory of inodes with changes not yet on disk, or that have no name any
     /// more.
-    pub(crate) inodes: FxHashMap<u32, Box<InodeState>>,
+    pub(crate) inodes: FxHashMap<InodeNumber, Box<InodeState>>,
     /// What the indexes in `inodes` take.
     pub(crate) index_bytes: u64,
     pub(crate) deferred: Deferred,
     /// What inodes had that are [cleared](Format::CLEARS_FREED), until all of it is free.
-    pub(crate) cleared: FxHashMap<u32, F::Inode>,
+    pub(crate) cleared: FxHashMap<InodeNumber, F::Inode>,
     pub(crate) read_only: Option<String>,
     /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
     pub(crate) has_leaks: bool,
@@ -56,7 +56,7 @@ pub struct UnixFs<F: Format> {
     pub(crate) changed: Vec<Changed>,
     /// The inodes without names, or with a truncation under way, that the disk lists, the first one
     /// first.
-    pub(crate) orphans: Vec<u32>,
+    pub(crate) orphans: Vec<InodeNumber>,
     pub(crate) free_epoch: u64,
     /// Where contents that fill a part of a new block only are put together.
     pub(crate) partial_block: Vec<u8>,

@@ -1,6 +1,6 @@
 //! What the reclaim has found out so far.
 
-use backstitch_layout::{Error, FileType, GroupNumber, Step, Structure};
+use backstitch_layout::{BlockNumber, Error, FileType, GroupNumber, InodeNumber, Step, Structure};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -33,7 +33,7 @@ pub(crate) enum Phase {
     /// Look at inode table blocks of a group, from one on.
     Scan { group: GroupNumber, block: u64 },
     /// Look at the map of an inode, from a part of it on.
-    Map { inode: u32, part: Part },
+    Map { inode: InodeNumber, part: Part },
     /// Reference counts of attribute blocks: of the list, from one on.
     Attributes(usize),
     /// Check that all that is in use is marked so, before anything is freed.
@@ -44,19 +44,19 @@ pub(crate) enum Phase {
     Walk,
     /// Where there are directories with two names: note what others without a name say of who
     /// replaced them, from one on.
-    Replaced(u32),
+    Replaced(InodeNumber),
     /// Settle the directories with two names, from one on.
     Doubles(usize),
     /// Correct `..` entries: of the list, from one on.
     Parents(usize),
     /// Clear the names in an unreachable directory, from a block on.
-    Orphans { inode: u32, block: u64 },
+    Orphans { inode: InodeNumber, block: u64 },
     /// Mark unreachable directories as dead: of the list, from one on.
     KillOrphans(usize),
     /// Mark inodes without names as dead, from one on.
-    Kill(u32),
+    Kill(InodeNumber),
     /// Correct the link counts of live inodes, from one on.
-    Correct(u32),
+    Correct(InodeNumber),
 }
 
 /// A reclaim that is under way.
@@ -73,45 +73,45 @@ pub struct Reclaim {
     /// Names that can be reached, of each inode.
     pub(crate) names: Vec<u16>,
     /// The directories that can be reached.
-    pub(crate) directories: FxHashMap<u32, Directory>,
+    pub(crate) directories: FxHashMap<InodeNumber, Directory>,
     /// Directories that are to be walked.
-    pub(crate) stack: Vec<u32>,
+    pub(crate) stack: Vec<InodeNumber>,
     /// The one that is walked, and its link count.
-    pub(crate) walking: (u32, u16),
+    pub(crate) walking: (InodeNumber, u16),
     /// Directories with blocks that cannot be read, in which no directory has its name: they are
     /// walked once the names of directories are settled.
-    aside: Vec<u32>,
+    aside: Vec<InodeNumber>,
     /// How many there have been.
     pub(crate) times_aside: u64,
     /// Where directories with more than one name have the others.
-    pub(crate) further: FxHashMap<u32, Vec<u32>>,
+    pub(crate) further: FxHashMap<InodeNumber, Vec<InodeNumber>>,
     /// These directories, once all are known.
-    pub(crate) doubles: Vec<u32>,
+    pub(crate) doubles: Vec<InodeNumber>,
     /// The [marks](crate::replaced) of directories that were replaced as the power failed.
     pub(crate) marks: FxHashSet<u32>,
     /// Directories whose `..` is wrong.
-    pub(crate) strays: Vec<u32>,
+    pub(crate) strays: Vec<InodeNumber>,
     /// Directories that cannot be reached, and where their `..` leads; later in the order in which
     /// they die.
-    pub(crate) orphans: Vec<(u32, u32)>,
+    pub(crate) orphans: Vec<(InodeNumber, InodeNumber)>,
     /// The deaths of those that `..` of a directory led to it, by that directory.
-    pub(crate) deaths: FxHashMap<u32, Vec<PatchId>>,
+    pub(crate) deaths: FxHashMap<InodeNumber, Vec<PatchId>>,
     /// Blocks in use: bit 0 stands for the first data block. Empty once what is not in use was
     /// freed.
     pub(crate) used: Vec<u8>,
     /// Blocks that operations have allocated, unmapped or freed since the crash. As long as `used`.
     pub(crate) touched: Vec<u8>,
-    root: u32,
-    pub(crate) first_data_block: u64,
+    root: InodeNumber,
+    pub(crate) first_data_block: BlockNumber,
     /// How many inodes refer to an attribute block; all blocks that may have a wrong count are
     /// here.
-    pub(crate) attribute_blocks: FxHashMap<u64, References>,
-    pub(crate) attribute_list: Vec<u64>,
+    pub(crate) attribute_blocks: FxHashMap<BlockNumber, References>,
+    pub(crate) attribute_list: Vec<BlockNumber>,
     /// Inodes whose attribute block is counted: bit 0 stands for inode 1.
     pub(crate) counted: Vec<u8>,
     /// The inode that is looked at in parts, and whether an operation has changed its map
     /// meanwhile.
-    pub(crate) in_parts: Option<u32>,
+    pub(crate) in_parts: Option<InodeNumber>,
     pub(crate) is_disturbed: bool,
     /// Files that had one link when their map was looked at, and no name that came or went since:
     /// bit 0 stands for inode 1.
@@ -120,7 +120,7 @@ pub struct Reclaim {
     pub(crate) killed: u32,
     /// Inodes without names that are being freed by the operation that took the last one: nothing
     /// is freed here before they are gone.
-    pub(crate) leaving: Vec<u32>,
+    pub(crate) leaving: Vec<InodeNumber>,
     /// What was changed and must be on the disk before the next phase begins.
     changes: Vec<PatchId>,
     /// The end of a phase waits for this.
@@ -177,10 +177,10 @@ pub(crate) fn code_of(file_type: FileType) -> u8 {
 /// A directory that can be reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directory {
-    /// The directory that has its name; 0 while that part of it has not been walked.
-    pub(crate) parent: u32,
-    /// Where its `..` leads; 0 while it has not been walked.
-    pub(crate) dotdot: u32,
+    /// The directory that has its name; none while that part of it has not been walked.
+    pub(crate) parent: InodeNumber,
+    /// Where its `..` leads; none while it has not been walked.
+    pub(crate) dotdot: InodeNumber,
     /// How many of its blocks have been walked.
     pub(crate) walked: u64,
     /// Directories that have their names in those.
@@ -191,15 +191,15 @@ impl Directory {
     /// One that was found by a name, and is to be walked.
     fn found() -> Directory {
         Directory {
-            parent: 0,
-            dotdot: 0,
+            parent: InodeNumber::NONE,
+            dotdot: InodeNumber::NONE,
             walked: 0,
             children: 0,
         }
     }
 
     /// The root is its own parent, without a name.
-    fn root(root: u32) -> Directory {
+    fn root(root: InodeNumber) -> Directory {
         Directory {
             parent: root,
             ..Directory::found()
@@ -207,7 +207,7 @@ impl Directory {
     }
 
     /// One that was just made: every name in it was counted.
-    pub(crate) fn made_in(parent: u32) -> Directory {
+    pub(crate) fn made_in(parent: InodeNumber) -> Directory {
         Directory {
             dotdot: parent,
             walked: u64::MAX,
@@ -231,7 +231,7 @@ impl Reclaim {
             names: vec![0; inodes],
             directories: FxHashMap::default(),
             stack: vec![F::ROOT_INODE],
-            walking: (0, 0),
+            walking: (InodeNumber::NONE, 0),
             aside: Vec::new(),
             times_aside: 0,
             further: FxHashMap::default(),
@@ -260,29 +260,29 @@ impl Reclaim {
         reclaim
             .directories
             .insert(F::ROOT_INODE, Directory::root(F::ROOT_INODE));
-        format.own_runs(&mut |start, len| reclaim.mark_again(start, len));
+        format.own_runs(&mut |run| reclaim.mark_again(run));
         reclaim
     }
 
-    pub(crate) fn kind(&self, inode: u32) -> u8 {
-        let index = (inode as usize).wrapping_sub(1);
+    pub(crate) fn kind(&self, inode: InodeNumber) -> u8 {
+        let index = inode.index();
         self.kinds.get(index).copied().unwrap_or(kind::FREE)
     }
 
-    pub(crate) fn set_kind(&mut self, inode: u32, kind: u8) {
-        if let Some(place) = self.kinds.get_mut((inode as usize).wrapping_sub(1)) {
+    pub(crate) fn set_kind(&mut self, inode: InodeNumber, kind: u8) {
+        if let Some(place) = self.kinds.get_mut(inode.index()) {
             *place = kind;
         }
     }
 
-    pub(crate) fn names_of(&self, inode: u32) -> u16 {
-        let index = (inode as usize).wrapping_sub(1);
+    pub(crate) fn names_of(&self, inode: InodeNumber) -> u16 {
+        let index = inode.index();
         self.names.get(index).copied().unwrap_or(0)
     }
 
     /// Marks what may be marked already.
-    pub fn mark_again(&mut self, start: u64, len: u64) {
-        for block in start..start + len {
+    pub fn mark_again(&mut self, run: Run) {
+        for block in run.blocks() {
             bitmap::set(&mut self.used, (block - self.first_data_block) as usize);
         }
     }
@@ -293,8 +293,8 @@ impl Reclaim {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for one that belongs to something else too.
-    pub fn mark(&mut self, inode: u32, run: Run, again: bool) -> Step<()> {
-        for block in run.start..run.end() {
+    pub fn mark(&mut self, inode: InodeNumber, run: Run, again: bool) -> Step<()> {
+        for block in run.blocks() {
             let bit = (block - self.first_data_block) as usize;
             if bitmap::test(&self.touched, bit) {
                 continue;
@@ -404,7 +404,7 @@ impl Reclaim {
         let part = |at: u64, of: u64| at as f64 / of.max(1) as f64;
         let (groups, inodes) = (u64::from(groups), u64::from(inodes));
         let of_maps = |phase: Phase| match phase {
-            Phase::Map { inode, .. } => 0.8 * part(inode.into(), inodes),
+            Phase::Map { inode, .. } => 0.8 * part(inode.0.into(), inodes),
             Phase::Attributes(_) => 0.8,
             Phase::Verify(group) => 0.8 + 0.1 * part(group.0.into(), groups),
             Phase::Free(group) => 0.9 + 0.1 * part(group.0.into(), groups),
@@ -422,10 +422,10 @@ impl Reclaim {
                 maps + if self.is_settled { NAMES } else { 0.0 }
             }
             Phase::Replaced(_) | Phase::Doubles(_) | Phase::Parents(_) => maps + NAMES,
-            Phase::Orphans { inode, .. } => 0.9 + 0.02 * part(inode.into(), inodes),
+            Phase::Orphans { inode, .. } => 0.9 + 0.02 * part(inode.0.into(), inodes),
             Phase::KillOrphans(_) => 0.92,
-            Phase::Kill(inode) => 0.92 + 0.03 * part(inode.into(), inodes),
-            Phase::Correct(inode) => 0.95 + 0.05 * part(inode.into(), inodes),
+            Phase::Kill(inode) => 0.92 + 0.03 * part(inode.0.into(), inodes),
+            Phase::Correct(inode) => 0.95 + 0.05 * part(inode.0.into(), inodes),
         }
     }
 
@@ -434,7 +434,10 @@ impl Reclaim {
     pub(crate) fn find_strays(&mut self) {
         let all = self.directories.iter();
         let wrong = all.filter(|(number, d)| {
-            **number != self.root && d.parent != 0 && d.dotdot != 0 && d.dotdot != d.parent
+            **number != self.root
+                && d.parent != InodeNumber::NONE
+                && d.dotdot != InodeNumber::NONE
+                && d.dotdot != d.parent
         });
         self.strays = wrong.map(|(number, _)| *number).collect();
         self.strays.sort_unstable();
@@ -442,12 +445,12 @@ impl Reclaim {
     }
 
     /// Whether an inode is in use as a directory.
-    pub(crate) fn is_directory(&self, inode: u32) -> bool {
+    pub(crate) fn is_directory(&self, inode: InodeNumber) -> bool {
         matches!(self.kind(inode), DIRECTORY | kind::NEW_DIRECTORY)
     }
 
     /// Whether this part of a directory was walked: names in it are counted when they come and go.
-    pub(crate) fn is_walked(&self, directory: u32, logical: u64) -> bool {
+    pub(crate) fn is_walked(&self, directory: InodeNumber, logical: u64) -> bool {
         self.directories
             .get(&directory)
             .is_some_and(|d| logical < d.walked)
@@ -457,13 +460,14 @@ impl Reclaim {
     /// to be walked.
     pub(crate) fn count_name(
         &mut self,
-        directory: u32,
-        child: u32,
+        directory: InodeNumber,
+        child: InodeNumber,
         is_directory: bool,
     ) -> Step<()> {
-        let too_many = |inode: u32| Error::corrupt(Structure::inode(inode), Fault::TooManyNames);
+        let too_many =
+            |inode: InodeNumber| Error::corrupt(Structure::inode(inode), Fault::TooManyNames);
         if !is_directory {
-            let names = self.names.get_mut(child as usize - 1);
+            let names = self.names.get_mut(child.index());
             let names = names.ok_or_else(|| too_many(child))?;
             *names = names.checked_add(1).ok_or_else(|| too_many(child))?;
             return Ok(());
@@ -477,7 +481,7 @@ impl Reclaim {
             stack.push(child);
             Directory::found()
         });
-        if known.parent == 0 {
+        if known.parent == InodeNumber::NONE {
             known.parent = directory;
         } else {
             self.further.entry(child).or_default().push(directory);
@@ -486,9 +490,14 @@ impl Reclaim {
     }
 
     /// A name in the walked part of a directory is gone.
-    pub(crate) fn drop_name(&mut self, directory: u32, child: u32, is_directory: bool) {
+    pub(crate) fn drop_name(
+        &mut self,
+        directory: InodeNumber,
+        child: InodeNumber,
+        is_directory: bool,
+    ) {
         if !is_directory {
-            if let Some(names) = self.names.get_mut(child as usize - 1) {
+            if let Some(names) = self.names.get_mut(child.index()) {
                 *names = names.saturating_sub(1);
             }
             return;
@@ -500,12 +509,12 @@ impl Reclaim {
             return;
         };
         let Some(further) = self.further.get_mut(&child) else {
-            known.parent = 0;
+            known.parent = InodeNumber::NONE;
             return;
         };
         match further.iter().rposition(|f| *f == directory) {
             Some(at) => drop(further.swap_remove(at)),
-            None => known.parent = further.pop().unwrap_or(0),
+            None => known.parent = further.pop().unwrap_or_default(),
         }
         if further.is_empty() {
             self.further.remove(&child);
@@ -513,7 +522,7 @@ impl Reclaim {
     }
 
     /// Whether `inner` is `outer` or below it, by the names by which directories were found.
-    pub(crate) fn is_inside(&self, inner: u32, outer: u32) -> bool {
+    pub(crate) fn is_inside(&self, inner: InodeNumber, outer: InodeNumber) -> bool {
         let mut at = inner;
         // They make a tree, but for what changes while it is walked.
         for _ in 0..=self.directories.len() {
@@ -531,7 +540,7 @@ impl Reclaim {
         true
     }
 
-    pub(crate) fn set_dotdot(&mut self, directory: u32, parent: u32) {
+    pub(crate) fn set_dotdot(&mut self, directory: InodeNumber, parent: InodeNumber) {
         if let Some(known) = self.directories.get_mut(&directory) {
             known.dotdot = parent;
         }
@@ -547,64 +556,64 @@ impl Reclaim {
         if self.has_freed() {
             return;
         }
-        for block in run.start..run.end() {
+        for block in run.blocks() {
             bitmap::set(&mut self.touched, (block - self.first_data_block) as usize);
         }
     }
 
     /// From now on nothing keeps an attribute block from being freed: nobody refers to it.
-    pub(crate) fn give_up(&mut self, block: u64) {
+    pub(crate) fn give_up(&mut self, block: BlockNumber) {
         let bit = (block - self.first_data_block) as usize;
         bitmap::clear(&mut self.used, bit);
         bitmap::clear(&mut self.touched, bit);
         self.attribute_blocks.remove(&block);
     }
 
-    pub(crate) fn is_counted(&self, inode: u32) -> bool {
-        bitmap::test(&self.counted, inode as usize - 1)
+    pub(crate) fn is_counted(&self, inode: InodeNumber) -> bool {
+        bitmap::test(&self.counted, inode.index())
     }
 
     /// Counts an inode's reference to its attribute block, unless it was.
-    pub(crate) fn count_attributes(&mut self, inode: u32, block: u64) {
+    pub(crate) fn count_attributes(&mut self, inode: InodeNumber, block: BlockNumber) {
         if self.is_counted(inode) || self.has_freed() {
             return;
         }
-        bitmap::set(&mut self.counted, inode as usize - 1);
-        if block != 0 {
+        bitmap::set(&mut self.counted, inode.index());
+        if block != BlockNumber::NONE {
             self.attribute_blocks.entry(block).or_default().counted += 1;
         }
     }
 
     /// What the link count of an inode is, whose map was looked at.
-    pub(crate) fn note_links(&mut self, number: u32, inode: &impl Inode) {
+    pub(crate) fn note_links(&mut self, number: InodeNumber, inode: &impl Inode) {
         if inode.links() == 1 && !inode.is_directory() {
-            bitmap::set(&mut self.single, number as usize - 1);
+            bitmap::set(&mut self.single, number.index());
         }
     }
 
     /// A name of an inode comes or goes, and with it a link.
-    pub(crate) fn relink(&mut self, inode: u32) {
-        if let Some(byte) = self.single.get_mut((inode as usize - 1) / 8) {
-            *byte &= !(1 << ((inode - 1) % 8));
+    pub(crate) fn relink(&mut self, inode: InodeNumber) {
+        if let Some(byte) = self.single.get_mut((inode.index()) / 8) {
+            *byte &= !(1 << (inode.index() % 8));
         }
     }
 
     /// Whether the link count of an inode may be another one than that of its names.
-    pub(crate) fn may_count_wrong(&self, inode: u32) -> bool {
+    pub(crate) fn may_count_wrong(&self, inode: InodeNumber) -> bool {
         let is_from_before = !matches!(self.kind(inode), kind::FREE | kind::NEW..);
-        let is_right = self.names_of(inode) == 1 && bitmap::test(&self.single, inode as usize - 1);
+        let is_right = self.names_of(inode) == 1 && bitmap::test(&self.single, inode.index());
         is_from_before && !is_right
     }
 
     /// Whether the inode that is looked at in parts has changed since the last one; asked once a
     /// part.
-    pub(crate) fn was_disturbed(&mut self, inode: u32) -> bool {
+    pub(crate) fn was_disturbed(&mut self, inode: InodeNumber) -> bool {
         let is_it = self.in_parts.replace(inode) == Some(inode);
         std::mem::take(&mut self.is_disturbed) && is_it
     }
 
     /// Others free the inode.
-    pub(crate) fn hold(&mut self, inode: u32, is_directory: bool) {
+    pub(crate) fn hold(&mut self, inode: InodeNumber, is_directory: bool) {
         let held = match is_directory {
             true => kind::HELD_DIRECTORY,
             false => kind::HELD,
@@ -620,9 +629,12 @@ impl Reclaim {
 impl Phase {
     /// What comes once it is known what every inode is.
     const MAPS: Phase = Phase::Map {
-        inode: 1,
+        inode: InodeNumber::FIRST,
         part: Part::START,
     };
     /// What comes once all blocks that nobody maps are free and the names are settled.
-    pub(crate) const ORPHANS: Phase = Phase::Orphans { inode: 1, block: 0 };
+    pub(crate) const ORPHANS: Phase = Phase::Orphans {
+        inode: InodeNumber::FIRST,
+        block: 0,
+    };
 }

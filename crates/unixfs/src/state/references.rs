@@ -1,6 +1,7 @@
 //! How often somebody above refers to each inode. The kernel refers to as many as it likes, most of
 //! them once.
 
+use backstitch_layout::InodeNumber;
 use rustc_hash::FxHashMap;
 
 /// Inodes whose numbers lie together share an entry of the table.
@@ -15,20 +16,20 @@ const FULL: u8 = u8::MAX;
 pub(crate) struct References {
     pages: FxHashMap<u32, [u8; TOGETHER as usize]>,
     /// References beyond those that a page counts.
-    beyond: FxHashMap<u32, u64>,
+    beyond: FxHashMap<InodeNumber, u64>,
 }
 
 impl References {
     /// Whether there is any to an inode.
-    pub(crate) fn any_to(&self, inode: u32) -> bool {
-        let page = self.pages.get(&(inode / TOGETHER));
-        page.is_some_and(|page| page[(inode % TOGETHER) as usize] > 0)
+    pub(crate) fn any_to(&self, inode: InodeNumber) -> bool {
+        let page = self.pages.get(&(inode.0 / TOGETHER));
+        page.is_some_and(|page| page[(inode.0 % TOGETHER) as usize] > 0)
     }
 
     /// One more.
-    pub(crate) fn add(&mut self, inode: u32) {
-        let page = self.pages.entry(inode / TOGETHER);
-        let count = &mut page.or_insert([0; TOGETHER as usize])[(inode % TOGETHER) as usize];
+    pub(crate) fn add(&mut self, inode: InodeNumber) {
+        let page = self.pages.entry(inode.0 / TOGETHER);
+        let count = &mut page.or_insert([0; TOGETHER as usize])[(inode.0 % TOGETHER) as usize];
         if *count == FULL {
             *self.beyond.entry(inode).or_default() += 1;
         } else {
@@ -37,11 +38,11 @@ impl References {
     }
 
     /// One less. True where that was the last one; there may have been none.
-    pub(crate) fn release(&mut self, inode: u32) -> bool {
-        let Some(page) = self.pages.get_mut(&(inode / TOGETHER)) else {
+    pub(crate) fn release(&mut self, inode: InodeNumber) -> bool {
+        let Some(page) = self.pages.get_mut(&(inode.0 / TOGETHER)) else {
             return false;
         };
-        let count = &mut page[(inode % TOGETHER) as usize];
+        let count = &mut page[(inode.0 % TOGETHER) as usize];
         if *count == FULL
             && let Some(beyond) = self.beyond.get_mut(&inode)
         {
@@ -57,13 +58,13 @@ impl References {
         *count -= 1;
         let was_last = *count == 0;
         if was_last && *page == [0; TOGETHER as usize] {
-            self.pages.remove(&(inode / TOGETHER));
+            self.pages.remove(&(inode.0 / TOGETHER));
         }
         was_last
     }
 
     /// All of them are given up: the inodes there were any to.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = u32> + use<> {
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = InodeNumber> + use<> {
         self.beyond.clear();
         let pages = std::mem::take(&mut self.pages);
         pages.into_iter().flat_map(|(page, counts)| {
@@ -71,12 +72,12 @@ impl References {
                 .into_iter()
                 .enumerate()
                 .filter(|(_, count)| *count > 0);
-            referred.map(move |(at, _)| page * TOGETHER + at as u32)
+            referred.map(move |(at, _)| InodeNumber(page * TOGETHER + at as u32))
         })
     }
 
     /// There is no such inode any more.
-    pub(crate) fn forget(&mut self, inode: u32) {
+    pub(crate) fn forget(&mut self, inode: InodeNumber) {
         self.beyond.remove(&inode);
         while self.any_to(inode) {
             self.release(inode);
@@ -92,10 +93,11 @@ mod tests {
     fn counts_are_as_in_a_plain_table() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut counts = References::default();
-        let mut model: FxHashMap<u32, u64> = FxHashMap::default();
+        let mut model: FxHashMap<InodeNumber, u64> = FxHashMap::default();
         for step in 0..200_000 {
             // A few inodes come beyond what a page counts.
             let inode = [random.u32(60..70), random.u32(1..1000)][usize::from(random.u8(..) < 64)];
+            let inode = InodeNumber(inode);
             if random.u8(..) < if step < 100_000 { 150 } else { 90 } {
                 counts.add(inode);
                 *model.entry(inode).or_default() += 1;
@@ -112,13 +114,13 @@ mod tests {
             assert_eq!(counts.any_to(inode), model.contains_key(&inode));
             if step == 100_000 {
                 assert!(!counts.beyond.is_empty(), "no count went beyond a page's");
-                counts.forget(65);
-                model.remove(&65);
+                counts.forget(InodeNumber(65));
+                model.remove(&InodeNumber(65));
             }
         }
-        let mut left: Vec<u32> = counts.take_all().collect();
+        let mut left: Vec<InodeNumber> = counts.take_all().collect();
         left.sort_unstable();
-        let mut expected: Vec<u32> = model.into_keys().collect();
+        let mut expected: Vec<InodeNumber> = model.into_keys().collect();
         expected.sort_unstable();
         assert_eq!(left, expected);
         assert!(counts.pages.is_empty() && counts.beyond.is_empty());
@@ -127,8 +129,8 @@ mod tests {
     #[test]
     fn what_nobody_refers_to_takes_nothing() {
         let mut counts = References::default();
-        (1..100_000).for_each(|inode| counts.add(inode));
-        assert!((1..100_000).all(|inode| counts.release(inode)));
+        (1..100_000).for_each(|inode| counts.add(InodeNumber(inode)));
+        assert!((1..100_000).all(|inode| counts.release(InodeNumber(inode))));
         assert!(counts.pages.is_empty());
     }
 }

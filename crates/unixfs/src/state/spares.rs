@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use backstitch_layout::{GroupNumber, Timestamp};
+use backstitch_layout::{GroupNumber, InodeNumber, Timestamp};
 use backstitch_ordering::PatchId;
 
 /// The next inodes that a flush speaks for, and the most that all flushes speak for.
@@ -47,7 +47,7 @@ impl Expectation {
 /// An inode that is marked as used ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
-    pub(crate) inode: u32,
+    pub(crate) inode: InodeNumber,
     /// The patch that marks it.
     pub(crate) marked: PatchId,
 }

@@ -1,5 +1,6 @@
 //! Space that is reserved in memory for files that grow.
 
+use backstitch_layout::{BlockNumber, InodeNumber};
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
@@ -15,20 +16,20 @@ const WINDOWS_MAX: usize = 64;
 pub struct Windows {
     /// By their starts. There are few: a search in them beats any tree.
     by_start: Vec<Window>,
-    by_inode: FxHashMap<u32, u64>,
-    order: VecDeque<u32>,
+    by_inode: FxHashMap<InodeNumber, BlockNumber>,
+    order: VecDeque<InodeNumber>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    start: u64,
-    end: u64,
-    inode: u32,
+    start: BlockNumber,
+    end: BlockNumber,
+    inode: InodeNumber,
 }
 
 impl Windows {
     /// The space that a file has reserved.
-    pub fn of(&self, inode: u32) -> Option<Run> {
+    pub fn of(&self, inode: InodeNumber) -> Option<Run> {
         let start = *self.by_inode.get(&inode)?;
         let window = self.by_start.get(self.first_from(start))?;
         debug_assert_eq!((window.start, window.inode), (start, inode));
@@ -39,19 +40,19 @@ impl Windows {
     }
 
     /// Whether a file has space reserved.
-    pub fn is_there(&self, inode: u32) -> bool {
+    pub fn is_there(&self, inode: InodeNumber) -> bool {
         self.by_inode.contains_key(&inode)
     }
 
     /// A file has none reserved any more.
-    pub fn drop_of(&mut self, inode: u32) {
+    pub fn drop_of(&mut self, inode: InodeNumber) {
         if let Some(start) = self.by_inode.remove(&inode) {
             self.by_start.remove(self.first_from(start));
         }
     }
 
     /// A file has this space reserved, and no other.
-    pub fn set(&mut self, inode: u32, run: Run) {
+    pub fn set(&mut self, inode: InodeNumber, run: Run) {
         self.drop_of(inode);
         if run.len == 0 {
             return;
@@ -82,25 +83,25 @@ impl Windows {
     }
 
     /// The place of the first window that starts at `block` or behind it.
-    fn first_from(&self, block: u64) -> usize {
+    fn first_from(&self, block: BlockNumber) -> usize {
         self.by_start.partition_point(|w| w.start < block)
     }
 
     /// Those of others than `inode`, to be passed from `block` on; `None` where none keeps out.
-    pub fn pass(&self, block: u64, inode: Option<u32>) -> Passing<'_> {
+    pub fn pass(&self, block: BlockNumber, inode: Option<InodeNumber>) -> Passing<'_> {
         Passing {
             windows: inode.map_or(&[], |_| &self.by_start),
             next: inode.map_or(0, |_| self.first_from(block)),
-            inode: inode.unwrap_or(0),
+            inode: inode.unwrap_or_default(),
         }
     }
 
     /// Where the next window of somebody else begins, after `block`.
-    pub fn next_foreign_start(&self, block: u64, inode: u32) -> u64 {
+    pub fn next_foreign_start(&self, block: BlockNumber, inode: InodeNumber) -> BlockNumber {
         self.by_start[self.first_from(block)..]
             .iter()
             .find(|w| w.inode != inode)
-            .map_or(u64::MAX, |w| w.start)
+            .map_or(BlockNumber::MAX, |w| w.start)
     }
 }
 
@@ -110,13 +111,13 @@ pub struct Passing<'a> {
     windows: &'a [Window],
     /// The first one that begins behind the block looked at last.
     next: usize,
-    inode: u32,
+    inode: InodeNumber,
 }
 
 impl Passing<'_> {
     /// The end of the window of somebody else that contains `block`, which is behind the one looked
     /// at before.
-    pub fn foreign_end(&mut self, block: u64) -> Option<u64> {
+    pub fn foreign_end(&mut self, block: BlockNumber) -> Option<BlockNumber> {
         let rest = &self.windows[self.next..];
         self.next += rest.iter().take_while(|w| w.start <= block).count();
         let window = self.windows[..self.next].last()?;
@@ -124,10 +125,10 @@ impl Passing<'_> {
     }
 
     /// Where the next window of somebody else begins, after the block looked at last.
-    pub fn next_foreign_start(&self) -> u64 {
+    pub fn next_foreign_start(&self) -> BlockNumber {
         let mut rest = self.windows[self.next..].iter();
         let next = rest.find(|window| window.inode != self.inode);
-        next.map_or(u64::MAX, |window| window.start)
+        next.map_or(BlockNumber::MAX, |window| window.start)
     }
 }
 
@@ -139,20 +140,25 @@ mod tests {
     fn a_search_passes_the_windows_that_it_would_find_one_by_one() {
         let mut windows = Windows::default();
         for (inode, start, len) in [(7, 10, 5), (8, 15, 8), (9, 30, 2), (8, 40, 4), (7, 60, 9)] {
-            windows.set(inode, Run { start, len });
+            let start = BlockNumber(start);
+            windows.set(InodeNumber(inode), Run { start, len });
         }
         let left = [(9, 30, 32), (8, 40, 44), (7, 60, 69)];
         for inode in [None, Some(0), Some(7), Some(8), Some(9)] {
+            let inode = inode.map(InodeNumber);
             let foreign: Vec<_> = (left.iter())
-                .filter(|(of, ..)| inode.is_some_and(|inode| inode != *of))
+                .filter(|(of, ..)| inode.is_some_and(|inode| inode.0 != *of))
                 .collect();
             for (first, step) in [(1, 1), (30, 1), (31, 7), (44, 3), (70, 1)] {
-                let mut passing = windows.pass(first, inode);
+                let mut passing = windows.pass(BlockNumber(first), inode);
                 for block in (first..75).step_by(step) {
                     let within = foreign.iter().find(|w| (w.1..w.2).contains(&block));
-                    assert_eq!(passing.foreign_end(block), within.map(|w| w.2));
+                    assert_eq!(
+                        passing.foreign_end(BlockNumber(block)),
+                        within.map(|w| BlockNumber(w.2))
+                    );
                     let next = foreign.iter().find(|w| w.1 > block).map(|w| w.1);
-                    assert_eq!(passing.next_foreign_start(), next.unwrap_or(u64::MAX));
+                    assert_eq!(passing.next_foreign_start().0, next.unwrap_or(u64::MAX));
                 }
             }
         }

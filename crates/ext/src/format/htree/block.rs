@@ -324,10 +324,11 @@ impl IndexBlock {
 mod tests {
     use super::*;
     use crate::format::directory::new_directory_block;
+    use backstitch_layout::InodeNumber;
 
     #[test]
     fn what_is_written_is_read() {
-        let first = new_directory_block(1024, 12, 2, 2);
+        let first = new_directory_block(1024, InodeNumber(12), InodeNumber(2), 2);
         let mut root = IndexBlock::new_root(&first, 1, 1);
         assert_eq!(
             Root::parse(root.bytes(), 1).unwrap(),

@@ -5,7 +5,7 @@ use crate::format::FormatError;
 use crate::format::fault::SuperblockFault;
 use crate::format::features::{self, Features};
 use crate::format::{GOOD_OLD_FIRST_INODE, GOOD_OLD_INODE_SIZE};
-use backstitch_layout::Structure;
+use backstitch_layout::{BlockNumber, InodeNumber, Structure};
 use zerocopy::little_endian::U32;
 
 /// The numbers that everything else is computed from.
@@ -15,7 +15,7 @@ pub(super) struct Geometry {
     r_blocks_count: u64,
     groups: u32,
     inode_size: u32,
-    first_inode: u32,
+    first_inode: InodeNumber,
     desc_size: u32,
     descriptor_blocks: u32,
     inode_table_blocks: u32,
@@ -108,7 +108,7 @@ impl Geometry {
     fn parse_inodes(&mut self, raw: &RawSuperblock, block_size: u64) -> Result<(), FormatError> {
         if raw.s_rev_level.get() == REVISION_DYNAMIC {
             self.inode_size = raw.s_inode_size.get().into();
-            self.first_inode = raw.s_first_ino.get();
+            self.first_inode = InodeNumber(raw.s_first_ino.get());
         }
         bounds("s_inode_size", self.inode_size.into(), 128, block_size)?;
         if !self.inode_size.is_power_of_two() {
@@ -127,11 +127,11 @@ impl Geometry {
                 expected: inodes,
             }));
         }
-        let first_inode = u64::from(self.first_inode);
+        let first_inode = u64::from(self.first_inode.0);
         bounds(
             "s_first_ino",
             first_inode,
-            GOOD_OLD_FIRST_INODE.into(),
+            GOOD_OLD_FIRST_INODE.0.into(),
             inodes,
         )?;
         self.inode_table_blocks =
@@ -199,7 +199,7 @@ impl Geometry {
                 is_wide,
             ),
             free_inodes_count: raw.s_free_inodes_count.get(),
-            first_data_block: raw.s_first_data_block.get().into(),
+            first_data_block: BlockNumber(raw.s_first_data_block.get().into()),
             blocks_per_group: raw.s_blocks_per_group.get(),
             inodes_per_group: raw.s_inodes_per_group.get(),
             inode_size: self.inode_size,
@@ -229,8 +229,8 @@ impl Geometry {
             revision: raw.s_rev_level.get(),
             reserved_uid: raw.s_def_resuid.get(),
             reserved_gid: raw.s_def_resgid.get(),
-            last_orphan: raw.s_last_orphan.get(),
-            journal_inode: raw.s_journal_inum.get(),
+            last_orphan: InodeNumber(raw.s_last_orphan.get()),
+            journal_inode: InodeNumber(raw.s_journal_inum.get()),
             min_extra_isize: raw.s_min_extra_isize.get(),
             want_extra_isize: raw.s_want_extra_isize.get(),
             record: raw.record(),

@@ -51,10 +51,16 @@ fn geometry_of_a_small_file_system() {
         (sb.block_size, sb.groups, sb.inode_table_blocks),
         (1024, 1, 512)
     );
-    assert_eq!((sb.group_of_block(1).0, sb.group_of_block(8191).0), (0, 0));
+    assert_eq!(
+        (
+            sb.group_of_block(BlockNumber(1)).0,
+            sb.group_of_block(BlockNumber(8191)).0
+        ),
+        (0, 0)
+    );
     assert_eq!(sb.blocks_in_group(GroupNumber(0)), 8191);
-    assert_eq!(sb.group_of_inode(2048).0, 0);
-    assert_eq!(sb.inode_position(6), (1, 256));
+    assert_eq!(sb.group_of_inode(InodeNumber(2048)).0, 0);
+    assert_eq!(sb.inode_position(InodeNumber(6)), (1, 256));
     assert!(sb.write_support().is_empty());
 }
 

@@ -10,9 +10,12 @@ use backstitch_layout::BlockNumber;
 /// block of the cylinder group, each at an offset of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// The block.
+    /// The first block.
     pub block: BlockNumber,
-    /// The byte of the block that bit 0 is in.
+    /// The blocks that they go on in, the first one included: more than one where a UFS's fragments
+    /// are smaller than its maps.
+    pub blocks: u64,
+    /// The byte of the first block that bit 0 is in.
     pub first_byte: usize,
     /// Whether a set bit means *free*.
     pub set_is_free: bool,
@@ -23,12 +26,13 @@ impl Bits {
     pub const fn alone(block: BlockNumber) -> Bits {
         Bits {
             block,
+            blocks: 1,
             first_byte: 0,
             set_is_free: false,
         }
     }
 
-    /// The bits, in their block's bytes.
+    /// The bits, in the bytes of all their blocks.
     #[inline]
     pub fn marks<'b>(&self, block: &'b [u8]) -> Marks<'b> {
         Marks {
@@ -187,6 +191,7 @@ mod tests {
         block.extend(used.iter().map(|byte| !byte));
         let ufs = Bits {
             block: BlockNumber(7),
+            blocks: 1,
             first_byte: 11,
             set_is_free: true,
         };

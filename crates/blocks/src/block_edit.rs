@@ -21,8 +21,8 @@ use backstitch_layout::{BlockNumber, InodeNumber};
 use smallvec::SmallVec;
 
 use crate::directory::{
-    DirectoryError, EntryLayout, HEADER_SIZE, OFFSET_INODE, OFFSET_REC_LEN, cut_at_units,
-    encode_entry, entries, required_len,
+    DirectoryError, ENTRY_BYTES_MIN, EntryLayout, HEADER_SIZE, OFFSET_INODE, OFFSET_REC_LEN,
+    cut_at_units, encode_entry, entries, required_len,
 };
 
 /// Where a new entry goes.
@@ -88,8 +88,8 @@ impl Gap {
         // swallowed, the used one, or the unused one that starts the gap.
         let (before, least) = match (self.swallowed_to, self.shortened) {
             (0, Some(at)) => (at, self.offset),
-            (0, None) => (self.offset, self.offset + required_len(1)),
-            (to, _) => (to - HEADER_SIZE, to - HEADER_SIZE + required_len(1)),
+            (0, None) => (self.offset, self.offset + ENTRY_BYTES_MIN),
+            (to, _) => (to - HEADER_SIZE, to - HEADER_SIZE + ENTRY_BYTES_MIN),
         };
         let first = least.next_multiple_of(unit).max(self.offset + 1);
         let borders = (first.next_multiple_of(unit)..self.end).step_by(unit);
@@ -111,13 +111,13 @@ fn gaps<L: EntryLayout>(
     std::iter::from_fn(move || {
         loop {
             found.pass(|inode, len, name| {
-                inode != InodeNumber::NONE && len == required_len(name.len())
+                inode != InodeNumber::NONE && len == required_len::<L>(name.len())
             });
             let entry = match found.next()? {
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(error)),
             };
-            let used = entry.used_len();
+            let used = entry.used_len::<L>();
             let mut gap = Gap {
                 offset: entry.offset + used,
                 end: entry.offset + entry.rec_len,
@@ -151,7 +151,7 @@ pub fn find_gap<L: EntryLayout>(
     name_len: usize,
     unit: usize,
 ) -> Result<Option<Gap>, DirectoryError> {
-    let needed = required_len(name_len);
+    let needed = required_len::<L>(name_len);
     let mut second_best = None;
     for gap in gaps::<L>(bytes, unit) {
         for place in gap?.places(unit).filter(|place| place.room(unit) >= needed) {
@@ -327,18 +327,19 @@ mod tests {
         for len in (1..=255).cycle().step_by(37).take(30) {
             let before = edit.bytes.clone();
             let Some(gap) = find_gap::<Little>(&before, len, UNIT).unwrap() else {
-                assert!(largest_gap::<Little>(&before, UNIT) < required_len(len));
+                assert!(largest_gap::<Little>(&before, UNIT) < required_len::<Little>(len));
                 continue;
             };
             assert!(
-                largest_gap::<Little>(&before, UNIT) >= required_len(len) && !gap.is_apart(UNIT)
+                largest_gap::<Little>(&before, UNIT) >= required_len::<Little>(len)
+                    && !gap.is_apart(UNIT)
             );
             edit.from = before.len();
             edit.to = 0;
             let at = edit
                 .add_entry(InodeNumber(20), 1, &vec![b'a' + len as u8 % 26; len])
                 .unwrap();
-            assert!(edit.is_atomic() && at % UNIT + required_len(len) <= UNIT);
+            assert!(edit.is_atomic() && at % UNIT + required_len::<Little>(len) <= UNIT);
         }
         assert!(entries::<Little>(&edit.bytes, u32::MAX).all(|e| e.is_ok()));
     }

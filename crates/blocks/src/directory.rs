@@ -33,6 +33,9 @@ pub struct Head {
     pub file_type: u8,
 }
 
+/// The shortest entry, in bytes: one with a name of one byte, in every format.
+pub const ENTRY_BYTES_MIN: usize = 12;
+
 /// How a format has the fixed part of an entry on the disk.
 pub trait EntryLayout: Copy + std::fmt::Debug + 'static {
     /// The offset of the type code within an entry (1 byte).
@@ -40,6 +43,8 @@ pub trait EntryLayout: Copy + std::fmt::Debug + 'static {
     /// No entry crosses a multiple of this many bytes of a block: 512 in UFS. In ext the block is the
     /// only border, and an entry that is written keeps the device's unit for itself.
     const UNIT_BYTES: usize = usize::MAX;
+    /// Zeros that end a name on the disk and are not counted in its length: one in UFS.
+    const TERMINATOR_BYTES: usize = 0;
 
     /// The fixed part that these bytes are.
     fn head(bytes: [u8; HEADER_SIZE]) -> Head;
@@ -63,10 +68,10 @@ pub trait EntryLayout: Copy + std::fmt::Debug + 'static {
     fn type_of_code(code: u8) -> Option<FileType>;
 }
 
-/// The space that an entry with a name of this length takes: header and name, to a multiple of
-/// four.
-pub const fn required_len(name_len: usize) -> usize {
-    (HEADER_SIZE + name_len + 3) & !3
+/// The space that an entry with a name of this length takes: header, name and what ends it, to a
+/// multiple of four.
+pub const fn required_len<L: EntryLayout>(name_len: usize) -> usize {
+    (HEADER_SIZE + name_len + L::TERMINATOR_BYTES + 3) & !3
 }
 
 /// An entry of a block, checked.
@@ -86,11 +91,11 @@ pub struct Entry<'a> {
 
 impl Entry<'_> {
     /// The space that the entry needs itself: 0 where it is unused.
-    pub fn used_len(&self) -> usize {
+    pub fn used_len<L: EntryLayout>(&self) -> usize {
         if self.inode == InodeNumber::NONE {
             0
         } else {
-            required_len(self.name.len())
+            required_len::<L>(self.name.len())
         }
     }
 }
@@ -180,7 +185,7 @@ impl<'a, L: EntryLayout> Entries<'a, L> {
             let name_len = usize::from(head.name_len);
             let is_sound = rec_len.is_multiple_of(4)
                 && rec_len <= rest.len()
-                && rec_len >= required_len(name_len.max(1))
+                && rec_len >= required_len::<L>(name_len.max(1))
                 && inode <= self.inodes_count
                 && !crosses_unit::<L>(self.offset, rec_len);
             if !is_sound || !unwanted(InodeNumber(inode), rec_len, &behind[..name_len]) {
@@ -238,7 +243,7 @@ pub fn entry_at<L: EntryLayout>(
     let head = L::head(*head);
     let rec_len = L::decode_rec_len(head.rec_len, block.len());
     let name_len = usize::from(head.name_len);
-    if rec_len < required_len(1) {
+    if rec_len < required_len::<L>(1) {
         return Err(EntryFault::TooShort(rec_len));
     }
     if !rec_len.is_multiple_of(4) {
@@ -250,7 +255,7 @@ pub fn entry_at<L: EntryLayout>(
     if crosses_unit::<L>(offset, rec_len) {
         return Err(EntryFault::CrossesUnit(rec_len));
     }
-    if required_len(name_len) > rec_len {
+    if required_len::<L>(name_len) > rec_len {
         return Err(EntryFault::NameTooLong { name_len, rec_len });
     }
     let inode = head.inode;
@@ -299,7 +304,7 @@ pub fn encode_entry<L: EntryLayout>(
     let mut bytes = SmallVec::new();
     bytes.extend_from_slice(&head);
     bytes.extend_from_slice(name);
-    bytes.resize(required_len(name.len()), 0);
+    bytes.resize(required_len::<L>(name.len()), 0);
     bytes
 }
 
@@ -319,7 +324,7 @@ pub fn new_directory_block<L: EntryLayout>(
     parent: InodeNumber,
     directory_code: u8,
 ) -> Vec<u8> {
-    let first = required_len(1);
+    let first = required_len::<L>(1);
     let mut block = encode_entry::<L>(inode, directory_code, b".", first).into_vec();
     block.extend(encode_entry::<L>(
         parent,

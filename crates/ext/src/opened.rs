@@ -41,7 +41,6 @@ impl Format for ExtFormat {
 
     const ROOT_INODE: InodeNumber = ROOT_INODE;
     const LINK_MAX: u16 = LINK_MAX;
-    const POINTER_BYTES: usize = size_of::<u32>();
     const SECTORS_MAX: u64 = u32::MAX as u64;
     // The size of a directory has 32 bits.
     const DIRECTORY_BYTES_MAX: u64 = u32::MAX as u64 / 2;
@@ -150,14 +149,19 @@ impl Format for ExtFormat {
     }
 
     #[inline]
-    fn pointer_at(bytes: &[u8], index: usize) -> BlockNumber {
+    fn pointer_bytes(&self) -> usize {
+        size_of::<u32>()
+    }
+
+    #[inline]
+    fn pointer_at(&self, bytes: &[u8], index: usize) -> BlockNumber {
         match bytes.get(index * 4..index * 4 + 4) {
             Some(b) => BlockNumber(u32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()),
             None => BlockNumber::NONE,
         }
     }
 
-    fn encode_pointers(blocks: Run) -> SmallVec<[u8; 64]> {
+    fn encode_pointers(&self, blocks: Run) -> SmallVec<[u8; 64]> {
         let pointers = blocks.blocks().map(|block| block.0 as u32);
         pointers.flat_map(u32::to_le_bytes).collect()
     }

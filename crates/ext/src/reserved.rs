@@ -54,7 +54,7 @@ fn mark_resize_tree(
     if tree == BlockNumber::NONE {
         return Ok(());
     }
-    let pointers = format.block_size() as usize / ExtFormat::POINTER_BYTES;
+    let pointers = format.block_size() as usize / format.pointer_bytes();
     let checked = |block: BlockNumber| {
         if format.sb.is_valid_pointer(block) {
             Ok(block)
@@ -63,7 +63,7 @@ fn mark_resize_tree(
         }
     };
     let pointers_in = |bytes: &[u8]| -> Vec<BlockNumber> {
-        let all = (0..pointers).map(|i| ExtFormat::pointer_at(bytes, i));
+        let all = (0..pointers).map(|i| format.pointer_at(bytes, i));
         all.filter(|block| *block != BlockNumber::NONE).collect()
     };
     let mut all = vec![checked(tree)?];

@@ -100,20 +100,21 @@ impl<F: Format> UnixFs<F> {
         self.format.gather_size(v, offset + data.len() as u64)?;
         if offset + data.len() as u64 > inode.size() {
             self.drop_leftovers(v, number, &inode, now)?;
+            self.complete_tail(v, number, &inode, offset, now)?;
         }
         let bs = self.block_size() as u64;
         let (first, last) = (offset / bs, (offset + data.len() as u64 - 1) / bs);
         let stretch = self.gather_stretch(v, number, &inode, first, last - first + 1)?;
-        let blocks = match &stretch {
-            Stretch::Mapped(run) => run.len,
-            Stretch::New(extension) => extension.run.len,
+        let stretch_end = match &stretch {
+            Stretch::Mapped(run) => first + run.len,
+            Stretch::New(extension) => extension.logical + extension.run.len,
         };
-        let data = &data[..data.len().min(((first + blocks) * bs - offset) as usize)];
+        let data = &data[..data.len().min((stretch_end * bs - offset) as usize)];
         let end = offset + data.len() as u64;
         let stale = if offset > inode.size() {
             self.gather_stale_tail(v, &inode)?
         } else {
-            None
+            Default::default()
         };
         if let Stretch::Mapped(run) = &stretch {
             v.expect_places(run.start, run.len)?;
@@ -135,13 +136,18 @@ impl<F: Format> UnixFs<F> {
                 self.note_written(v, number, &inode, end, &before_size, now);
             }
             Stretch::New(extension) => {
-                let within = (offset % bs) as usize;
+                let within = (offset - extension.logical * bs) as usize;
+                let moved = self.moved_contents(v, &inode, &extension, within, data);
+                let contents = match &moved {
+                    Some(contents) => NewContents::data(contents, 0),
+                    None => NewContents::data(data, within),
+                };
                 self.extend(
                     v,
                     number,
                     &inode,
                     &extension,
-                    NewContents::data(data, within),
+                    contents,
                     end,
                     before_size,
                     now,
@@ -184,6 +190,7 @@ impl<F: Format> UnixFs<F> {
         let (mut at, end) = (from / bs, to.div_ceil(bs));
         if to > inode.size() {
             self.drop_leftovers(v, number, inode, now)?;
+            self.complete_tail(v, number, inode, to - 1, now)?;
         }
         while at < end {
             match self.map_blocks(v, inode, at, end - at)? {
@@ -194,18 +201,19 @@ impl<F: Format> UnixFs<F> {
                     let extension =
                         self.gather_extension(v, number, inode, at, count.min(end - at).min(most))?;
                     let stale = self.gather_stale_tail(v, inode)?;
-                    let reached = to.min((at + extension.run.len) * bs);
+                    let reached = to.min((extension.logical + extension.run.len) * bs);
                     let before = if reached > inode.size() {
                         self.zero_stale_tail(v, number, stale)
                     } else {
                         PatchIds::new()
                     };
+                    let moved = self.moved_contents(v, inode, &extension, 0, &[]);
                     self.extend(
                         v,
                         number,
                         inode,
                         &extension,
-                        NewContents::data(&[], 0),
+                        NewContents::data(moved.as_deref().unwrap_or(&[]), 0),
                         reached,
                         before,
                         now,

@@ -226,6 +226,7 @@ impl<F: Format> UnixFs<F> {
             };
             let never_alive = state.never_alive || !holds(Rule::InodeFreedAfterDeath);
             self.give_places_of(v, number);
+            let freed = self.clear_dead(v, number, &inode, freed);
             let after = if never_alive { None } else { Some(freed) };
             let blocks = inode.sectors() / self.sectors_per_block();
             self.deferred.pending_blocks += blocks;
@@ -239,6 +240,36 @@ impl<F: Format> UnixFs<F> {
             any = true;
         }
         Ok(any)
+    }
+
+    /// Where freed inodes are cleared on the disk: has this one cleared, once it is dead there, and
+    /// keeps what it had. Returns what its frees wait for.
+    fn clear_dead(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+        freed: PatchId,
+    ) -> PatchId {
+        if !F::CLEARS_FREED {
+            return freed;
+        }
+        self.cleared.insert(number, inode.clone());
+        // No name leads to it any more.
+        v.hidden(true, |v| {
+            self.edit_inode(v, number, &[freed], |e| e.clear())
+        })
+    }
+
+    /// An inode that has neither names nor references, as it was before it was cleared.
+    ///
+    /// # Errors
+    /// Where its block is missing, or it cannot exist.
+    pub fn read_dead_inode(&mut self, v: &mut Volume<'_>, number: InodeNumber) -> Step<F::Inode> {
+        match self.cleared.get(&number) {
+            Some(inode) => Ok(inode.clone()),
+            None => self.read_any_inode(v, number),
+        }
     }
 
     /// Forgets what is known of inodes with nothing under way.
@@ -356,7 +387,7 @@ impl<F: Format> UnixFs<F> {
             done_from,
             blocks,
         } = dead;
-        let inode = self.read_any_inode(v, number)?;
+        let inode = self.read_dead_inode(v, number)?;
         // Everything that may miss comes before the first bit is cleared.
         let attribute_block = inode.attribute_block();
         if attribute_block != BlockNumber::NONE {
@@ -393,6 +424,7 @@ impl<F: Format> UnixFs<F> {
         if attribute_block != BlockNumber::NONE {
             F::release_attribute_block(self, v, attribute_block, Some(number))?;
         }
+        self.cleared.remove(&number);
         self.clear_inode_bit(v, number, inode.is_directory());
         self.note_freed_in_table(v, number);
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
@@ -418,7 +450,8 @@ impl<F: Format> UnixFs<F> {
     ) -> Step<Option<Part>> {
         let map = self.changeable_map(inode);
         let end = map.end(v, done_from)?;
-        let mut from = steps::begins(end, LEAVES_PER_STEP, self.pointers_per_block());
+        let units = self.format.units_per_pointer();
+        let mut from = steps::begins(end, LEAVES_PER_STEP, self.blocks_per_leaf(), units);
         if from == 0 || !v.scopes_are_atomic() {
             let owner = Owner::Freed;
             let plan = map.plan_cut(v, from..done_from, owner)?;
@@ -433,10 +466,10 @@ impl<F: Format> UnixFs<F> {
                 return Ok(Some(Part { from, plan, owner }));
             }
             let blocks = end.saturating_sub(from);
-            if blocks <= 1 {
+            if blocks <= units {
                 return Ok(None);
             }
-            from += blocks / 2;
+            from = (from + blocks / 2).next_multiple_of(units);
         }
     }
 
@@ -448,7 +481,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         plan: &Cut,
     ) {
-        plan.nullify_entries::<F>(v);
+        plan.nullify_entries(&self.format, v);
         let sectors = plan.count * self.sectors_per_block();
         self.edit_inode(v, number, &[], |e| {
             plan.nullify_pointers(e);

@@ -66,6 +66,14 @@ impl<F: Format> UnixFs<F> {
         if want == 0 {
             return Err(Error::FileTooLarge.into());
         }
+        let units = self.format.units_per_pointer();
+        if let Some(tail) = self.gather_tail(v, number, inode, logical, want)? {
+            return Ok(tail);
+        }
+        // A hole is filled from the beginning of its first block on.
+        let end = logical + want;
+        let logical = logical - logical % units;
+        want = self.units_for(inode, logical, end);
         let goal = self.goal_for(v, number, inode, logical)?;
         let grows = self.has_grown(number);
         let purpose = if inode.is_directory() {
@@ -87,7 +95,10 @@ impl<F: Format> UnixFs<F> {
             for _ in 0..needed {
                 match self.format.pick_single(v, number, &picks)? {
                     Some(block) => {
-                        picks.0.push(Run::one(block));
+                        picks.0.push(Run {
+                            start: block,
+                            len: units,
+                        });
                         indirects.push(block);
                     }
                     None => break,
@@ -100,13 +111,14 @@ impl<F: Format> UnixFs<F> {
                     run,
                     indirects,
                     moves,
+                    replaces: None,
                 });
             }
             // Not enough for both: fewer contents leave more for the pointers.
-            if run.len == 1 {
+            if run.len <= units {
                 return Err(self.no_blocks());
             }
-            want = (run.len / 2).max(1);
+            want = (run.len / 2).max(units);
         }
     }
 
@@ -138,8 +150,8 @@ impl<F: Format> UnixFs<F> {
         Ok(self.format.goal_near(number))
     }
 
-    /// Adds blocks to a file or directory. Returns the patch of the first block and the one of the
-    /// inode.
+    /// Adds blocks to a file or directory. Returns the patch of the first block that it did not
+    /// have before and the one of the inode.
     ///
     /// The patch of the inode, its pointers and its size, is the commit point.
     #[allow(clippy::too_many_arguments)]
@@ -157,8 +169,13 @@ impl<F: Format> UnixFs<F> {
         let run = extension.run;
         let mut bits = PatchIds::new();
         self.set_block_bits(v, run, &mut bits);
+        let units = self.format.units_per_pointer();
         for block in &extension.indirects {
-            self.set_block_bits(v, Run::one(*block), &mut bits);
+            let run = Run {
+                start: *block,
+                len: units,
+            };
+            self.set_block_bits(v, run, &mut bits);
         }
         self.mark_moves(v, &extension.moves, &mut bits);
         let data = v.hidden(true, |v| self.write_new_blocks(v, number, run, contents));
@@ -173,7 +190,8 @@ impl<F: Format> UnixFs<F> {
             && last.is_some_and(|last| {
                 (extension.logical..extension.logical + run.len).contains(&last)
             });
-        let grown = run.len + extension.indirects.len() as u64;
+        let left = extension.replaces.map_or(0, |old| old.len);
+        let grown = run.len + extension.indirects.len() as u64 * units - left;
         let sectors = inode
             .sectors()
             .saturating_add(grown * self.sectors_per_block());
@@ -201,7 +219,7 @@ impl<F: Format> UnixFs<F> {
         let start = extension.logical * self.block_size() as u64;
         let is_hidden = self.is_behind_end(v, number, inode, start);
         v.hidden(is_hidden, |v| {
-            links.write::<F>(v, self.block_size(), &bits, &mut before_inode, is_unborn);
+            links.write(&self.format, v, &bits, &mut before_inode, is_unborn);
         });
         let id = self.change_inode_apart(v, number, is_apart, &before_inode, edit);
         self.note_contents_apart(v, number, id, is_apart);
@@ -223,8 +241,13 @@ impl<F: Format> UnixFs<F> {
             self.left_places.expected.note_done(now);
         }
         self.note_moves(v, number, &extension.moves, id);
+        if let Some(old) = extension.replaces {
+            let left = wait_for_all(Rule::BlocksFreedAfterUnmapping, std::slice::from_ref(&id));
+            self.defer_blocks(v, vec![old], left);
+        }
         self.format.note_taken(number, run, grows);
-        (data[0], id)
+        let moved = extension.replaces.map_or(0, |old| old.len);
+        (data[moved as usize], id)
     }
 
     /// Contents of new blocks: the patch of each.

@@ -47,7 +47,8 @@ impl<F: Format> UnixFs<F> {
         if !inode.is_directory() {
             return Err(Error::NotADirectory.into());
         }
-        if !inode.size().is_multiple_of(self.format.block_size().into()) {
+        let unit = F::Entries::UNIT_BYTES.min(self.block_size());
+        if !inode.size().is_multiple_of(unit as u64) {
             return Err(Error::corrupt(
                 Structure::directory(number),
                 Fault::SizeNotWhole {
@@ -61,7 +62,19 @@ impl<F: Format> UnixFs<F> {
 
     /// How many blocks a directory has.
     pub fn directory_blocks(&self, inode: &F::Inode) -> u64 {
-        inode.size() / u64::from(self.format.block_size())
+        inode.size().div_ceil(self.format.block_size().into())
+    }
+
+    /// The bytes of a directory's block that hold entries: of the last block those up to the
+    /// directory's end.
+    pub fn entries_part<'b>(&self, inode: &F::Inode, logical: u64, block: &'b [u8]) -> &'b [u8] {
+        // Known when this is compiled: in ext a directory is a whole number of blocks.
+        if F::Entries::UNIT_BYTES == usize::MAX {
+            return block;
+        }
+        let start = logical.saturating_mul(block.len() as u64);
+        let len = inode.size().saturating_sub(start);
+        &block[..len.min(block.len() as u64) as usize]
     }
 
     /// The physical block of a directory's block; `None` for a hole, which holds no names.
@@ -147,7 +160,8 @@ impl<F: Format> UnixFs<F> {
                 continue;
             };
             // The index knows where entries start.
-            let found = entry_at::<F::Entries>(v.read(block)?, offset, u32::MAX)
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
+            let found = entry_at::<F::Entries>(bytes, offset, u32::MAX)
                 .ok()
                 .filter(|e| e.inode != InodeNumber::NONE && e.name == name);
             if let Some(entry) = found {
@@ -178,6 +192,7 @@ impl<F: Format> UnixFs<F> {
                 self.want_directory(v, inode)?;
                 return Err(Stop::Miss);
             };
+            let bytes = self.entries_part(inode, logical, bytes);
             let found = self.find_in_block(bytes, number, (logical, block), name)?;
             if found.is_some() {
                 return Ok(found);
@@ -278,7 +293,7 @@ impl<F: Format> UnixFs<F> {
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
             next = logical + 1;
-            let bytes = v.read(block)?;
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode != InodeNumber::NONE {
@@ -300,7 +315,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         name: &[u8],
     ) -> Step<Option<Room>> {
-        let needed = required_len(name.len());
+        let needed = required_len::<F::Entries>(name.len());
         let blocks = self.directory_blocks(inode);
         if blocks <= LINEAR_BLOCKS {
             for logical in 0..blocks {
@@ -327,7 +342,10 @@ impl<F: Format> UnixFs<F> {
             }
             // The bound was too high: now it is exact.
             let exact = match self.directory_block(v, inode, logical as u64)? {
-                Some(block) => largest_gap::<F::Entries>(v.read(block)?, unit).min(needed - 1),
+                Some(block) => {
+                    let bytes = self.entries_part(inode, logical as u64, v.read(block)?);
+                    largest_gap::<F::Entries>(bytes, unit).min(needed - 1)
+                }
                 None => 0,
             };
             if let Some(index) = self.state(number).index.as_mut() {
@@ -348,7 +366,8 @@ impl<F: Format> UnixFs<F> {
             return Ok(None);
         };
         let unit = entry_unit::<F::Entries>(v);
-        let found = find_gap::<F::Entries>(v.read(block)?, name.len(), unit)
+        let bytes = self.entries_part(inode, logical, v.read(block)?);
+        let found = find_gap::<F::Entries>(bytes, name.len(), unit)
             .map_err(|e| corrupt_directory(number, logical, e))?;
         Ok(found.map(|gap| Room {
             logical,
@@ -436,6 +455,14 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
+    /// Keeps the index in step: there is more room in a block.
+    pub(crate) fn index_filled(&mut self, directory: InodeNumber, logical: u64) {
+        let state = self.inodes.get_mut(&directory);
+        if let Some(index) = state.and_then(|state| state.index.as_mut()) {
+            index.set_room(logical, self.format.block_size() as usize);
+        }
+    }
+
     /// Keeps the index in step: a name was removed.
     pub(crate) fn index_removed(&mut self, directory: InodeNumber, name: &[u8], found: &Found) {
         if let Some(index) = self
@@ -464,7 +491,8 @@ impl<F: Format> UnixFs<F> {
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
             next = logical + 1;
-            for entry in entries::<F::Entries>(v.read(block)?, self.format.inodes_count()) {
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
+            for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode == wanted && entry.name != b"." && entry.name != b".." {
                     let found = Found {
@@ -491,7 +519,8 @@ impl<F: Format> UnixFs<F> {
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
             next = logical + 1;
-            for entry in entries::<F::Entries>(v.read(block)?, self.format.inodes_count()) {
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
+            for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode != InodeNumber::NONE && entry.name != b"." && entry.name != b".." {
                     return Ok(false);
@@ -535,6 +564,7 @@ impl<F: Format> UnixFs<F> {
                 self.want_blocks(v, &inode, logical..end)?;
                 return Err(Stop::Miss);
             };
+            let bytes = self.entries_part(&inode, logical, bytes);
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 let position = logical * bs + entry.offset as u64;

@@ -15,6 +15,7 @@
 //! | `inodes` | reading and changing inodes, `pending` what of them is under way to the disk |
 //! | `space` | blocks and inodes are given and taken back |
 //! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
+//! | `tails` | the units at a file's end, where a pointer leads to several |
 //! | `reach` | which names can be reached, and what must not go before that |
 //! | `index` | finding names in directories, `names` the operations on them, `rename`, `exchange` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
@@ -57,6 +58,7 @@ mod space;
 mod spares;
 mod state;
 mod steps;
+mod tails;
 
 pub use backstitch_blocks::block_edit::Room;
 pub use backstitch_blocks::directory::Found;
@@ -67,7 +69,7 @@ pub use fault::Fault;
 pub use index::corrupt_directory;
 pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
 pub use map::Growth;
-pub use space::{checked_block, checked_run};
+pub use space::{checked_block, checked_run, read_bits};
 pub use state::UnixFs;
 pub use state::directory_index::hash as name_hash;
 pub use state::patches::PatchIds;

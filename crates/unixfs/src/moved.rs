@@ -15,6 +15,7 @@ use backstitch_ordering::{PatchId, Volume};
 use crate::format::{Format, Inode, Picks};
 use crate::map::{Moved, Moves};
 use crate::rules::{Rule, holds, wait_for};
+use crate::space::are_in_memory;
 use crate::state::UnixFs;
 use crate::state::left_places::Left;
 use crate::state::patches::PatchIds;
@@ -38,7 +39,12 @@ impl<F: Format> UnixFs<F> {
         logical: u64,
     ) -> Step<Moves> {
         let stay = Moves::new();
-        if !self.left_places.expected.holds() || !self.can_look_ahead(v) || inode.is_directory() {
+        // With several units to a block there would be as many patches for each.
+        if self.format.units_per_pointer() > 1
+            || !self.left_places.expected.holds()
+            || !self.can_look_ahead(v)
+            || inode.is_directory()
+        {
             return Ok(stay);
         }
         let is_append = logical * self.block_size() as u64 >= inode.size();
@@ -66,7 +72,7 @@ impl<F: Format> UnixFs<F> {
             // No append fails for a bitmap that it has no need of.
             let group = self.format.group_of_block(*from);
             let is_there = group.0 < self.format.groups_count();
-            if !is_there || v.peek(self.format.block_bits(group).block).is_none() {
+            if !is_there || !are_in_memory(v, &self.format.block_bits(group)) {
                 return Ok(stay);
             }
             // Of a damaged file: a block that is its own, or marked as free, cannot be given away.

@@ -20,8 +20,8 @@ use crate::state::spares::Spare;
 use backstitch_blocks::block_edit::Room;
 use backstitch_blocks::block_edit::{cut_into_units, entry_bytes};
 use backstitch_blocks::directory::{
-    EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, encode_entry,
-    new_directory_block, unused_head,
+    EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, empty_block,
+    encode_entry, new_directory_block, unused_head,
 };
 use backstitch_blocks::runs::{Mapped, Run};
 
@@ -55,7 +55,7 @@ struct Plan<'a, F: Format> {
     mode: u16,
     gid: u32,
     /// The block of a directory or a slow symlink.
-    block: Option<BlockNumber>,
+    block: Option<Run>,
     inherited: F::Inheritance,
 }
 
@@ -92,7 +92,33 @@ impl<F: Format> UnixFs<F> {
         if parent.flags() & flags::IMMUTABLE != 0 {
             return Err(Error::NotPermitted.into());
         }
-        Ok(parent)
+        self.fill_last_block(v, number, parent)
+    }
+
+    /// A directory of which all blocks are wholly its own: where it ends within one, the rest of
+    /// that becomes unused entries, and its size counts them once they are on the disk.
+    fn fill_last_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: F::Inode,
+    ) -> Step<F::Inode> {
+        let bs = self.block_size();
+        let within = (inode.size() % bs as u64) as usize;
+        if F::Entries::UNIT_BYTES == usize::MAX || within == 0 {
+            return Ok(inode);
+        }
+        let last = self.directory_blocks(&inode) - 1;
+        let Some(block) = self.directory_block(v, &inode, last)? else {
+            return Ok(inode);
+        };
+        v.read(block)?;
+        let rest = empty_block::<F::Entries>(bs - within);
+        let emptied = v.write(block, kinds::DIRECTORY, within, &rest, &[]);
+        let after = [wait_for(Rule::SizeAfterContents, emptied)];
+        self.change_inode(v, number, &after, |e| e.set_size((last + 1) * bs as u64));
+        self.index_filled(number, last);
+        self.read_directory_inode(v, number)
     }
 
     /// Where a new name goes. A directory with an index that is kept may grow for it.
@@ -154,7 +180,8 @@ impl<F: Format> UnixFs<F> {
         if new.file_type == FileType::Directory && parent.links() >= F::LINK_MAX {
             return Err(Error::TooManyLinks.into());
         }
-        if new.file_type == FileType::Symlink && new.target.len() >= self.block_size() {
+        let block_bytes = self.block_size() * self.format.units_per_pointer() as usize;
+        if new.file_type == FileType::Symlink && new.target.len() >= block_bytes {
             return Err(Error::NameTooLong.into());
         }
         let place = self.gather_place(v, directory, &parent, name, now)?;
@@ -220,14 +247,18 @@ impl<F: Format> UnixFs<F> {
             } else {
                 Purpose::Contents
             };
+            let want = match is_directory {
+                true => 1,
+                false => (new.target.len() as u64).div_ceil(self.block_size() as u64),
+            };
             let run = self
                 .format
-                .pick_run(v, number, purpose, goal, 1, false, &picks)?;
-            if run.len == 0 {
+                .pick_run(v, number, purpose, goal, want, false, &picks)?;
+            if run.len < want {
                 return Err(self.no_blocks());
             }
             picks.0.push(run);
-            Some(run.start)
+            Some(run)
         } else {
             None
         };
@@ -280,8 +311,7 @@ impl<F: Format> UnixFs<F> {
         };
         let mut before: PatchIds = smallvec![wait_for(Rule::InodeAfterBit, marked)];
         let bs = self.block_size();
-        if let Some(block) = block {
-            let run = Run::one(block);
+        if let Some(run) = block {
             let mut bits = PatchIds::new();
             self.set_block_bits(v, run, &mut bits);
             before.extend_from_slice(wait_for_all(Rule::InodeAfterBlockBit, &bits));
@@ -295,27 +325,30 @@ impl<F: Format> UnixFs<F> {
             // The child's `..` counts once the child's inode shows it, and not before: the block
             // itself waits for nothing, or the blocks of a new tree could only be written level by
             // level.
-            let filled = block.map(|b| v.initialise(b, kinds::DIRECTORY, &contents, &[]));
+            let filled = block.map(|b| v.initialise(b.start, kinds::DIRECTORY, &contents, &[]));
             before.extend(filled.map(|f| wait_for(Rule::InodeAfterDirectoryBlock, f)));
             before.push(wait_for(Rule::InodeAfterParentLink, parent_link));
-        } else if let Some(block) = block {
+        } else if let Some(run) = block {
             let mut contents = new.target.to_vec();
-            contents.resize(bs, 0);
+            contents.resize(bs * run.len as usize, 0);
             // Where changes are journaled a symlink's target is as much a part of the tree as a
             // name.
             let kind = match v.scopes_are_atomic() {
                 true => kinds::TARGET,
                 false => BlockClass::Data.into(),
             };
-            let filled = v.initialise(block, kind, &contents, &[]);
-            before.push(wait_for(Rule::InodeAfterSymlinkTarget, filled));
+            for (block, part) in run.blocks().zip(contents.chunks(bs)) {
+                let filled = v.initialise(block, kind, part, &[]);
+                before.push(wait_for(Rule::InodeAfterSymlinkTarget, filled));
+            }
         }
         let attribute_block = F::apply_inheritance(self, v, &inherited, &mut before);
         self.track_new_inode(number, is_directory, attribute_block);
         if is_directory {
             self.track_new_directory(number, directory);
         }
-        let blocks = u64::from(block.is_some()) + u64::from(attribute_block != BlockNumber::NONE);
+        let of_attributes = u64::from(attribute_block != BlockNumber::NONE);
+        let blocks = block.map_or(0, |run| run.len) + of_attributes;
         let sectors = blocks * self.sectors_per_block();
         let generation = self.next_generation;
         self.next_generation = self
@@ -330,7 +363,7 @@ impl<F: Format> UnixFs<F> {
             e.set_generation(generation);
             e.set_sectors(sectors);
             e.set_attribute_block(attribute_block);
-            format.fill_new(e, parent, new, block);
+            format.fill_new(e, parent, new, block.map(|run| run.start));
         });
         let state = self.state(number);
         state.made = Some(made);
@@ -368,16 +401,24 @@ impl<F: Format> UnixFs<F> {
             }
             Place::NewBlock(extension) => {
                 let bs = self.block_size();
-                let mut contents = encode_entry::<F::Entries>(inode, kind, name, bs);
-                contents.resize(bs, 0);
-                cut_into_units::<F::Entries>(&mut contents, entry_unit::<F::Entries>(v));
+                let mut entry = empty_block::<F::Entries>(bs);
+                let len = bs.min(F::Entries::UNIT_BYTES);
+                let first = encode_entry::<F::Entries>(inode, kind, name, len);
+                entry[..first.len()].copy_from_slice(&first);
+                cut_into_units::<F::Entries>(&mut entry, entry_unit::<F::Entries>(v));
+                // What the run begins with, and how many blocks that is.
+                let (mut contents, moved) = self.moved_entries(v, &extension, &mut after);
+                contents.extend_from_slice(&entry);
+                while contents.len() < extension.run.len as usize * bs {
+                    contents.extend(empty_block::<F::Entries>(bs));
+                }
                 let contents = NewContents {
                     kind: kinds::DIRECTORY,
                     bytes: &contents,
                     within: 0,
                     after: &after,
                 };
-                let end = (extension.logical + 1) * bs as u64;
+                let end = (extension.logical + extension.run.len) * bs as u64;
                 let (id, pointer) = self.extend(
                     v,
                     directory,
@@ -389,9 +430,10 @@ impl<F: Format> UnixFs<F> {
                     now,
                 );
                 if holds(Rule::NewDirectoryBlockIsNoted) {
-                    self.note_new_block(v, directory, extension.run.start, pointer);
+                    self.note_new_block(v, directory, extension.run.start + moved, pointer);
                 }
-                (extension.run.start, extension.logical, 0, id, pointer)
+                let (block, logical) = (extension.run.start + moved, extension.logical + moved);
+                (block, logical, 0, id, pointer)
             }
         };
         let noted = note_by(Rule::FsyncOfDirectoryWaitsForName, id);
@@ -526,9 +568,16 @@ impl<F: Format> UnixFs<F> {
             let target = inode.inline_bytes().get(..len).map(<[u8]>::to_vec);
             return Ok(target.ok_or_else(|| does_not_fit("inode"))?);
         }
-        match self.map_blocks(v, &inode, 0, 1)? {
-            Mapped::Blocks(run) if len <= self.block_size() => {
-                Ok(v.read(run.start)?[..len].to_vec())
+        let blocks = len.div_ceil(self.block_size()) as u64;
+        match self.map_blocks(v, &inode, 0, blocks)? {
+            // All of it lies in one block of the format.
+            Mapped::Blocks(run) if blocks <= run.len.min(self.format.units_per_pointer()) => {
+                let mut target = Vec::with_capacity(len);
+                for block in run.start.run(blocks) {
+                    target.extend_from_slice(v.read(block)?);
+                }
+                target.truncate(len);
+                Ok(target)
             }
             _ => Err(does_not_fit("block").into()),
         }

@@ -4,24 +4,28 @@ use backstitch_layout::{Allocate, BlockNumber, Error, InodeNumber, Step, Stop, T
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::contents::check_regular;
-use crate::format::{Format, Inode, InodeEditor};
+use crate::format::{DIRECT_POINTERS, Format, Inode, InodeEditor};
 use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
 use crate::steps;
 use backstitch_blocks::runs::{Mapped, Run};
+use smallvec::SmallVec;
 
 /// How many leaf indirect blocks one step may look at.
 const LEAVES_PER_STEP: u64 = 256;
 
 /// Zeroing a part of a mapped block.
 #[derive(Clone, Copy, Debug)]
-struct Zeroing {
+pub(crate) struct Zeroing {
     block: BlockNumber,
     from: usize,
     to: usize,
 }
+
+/// At most one for each unit of a block.
+pub(crate) type Zeroings = SmallVec<[Zeroing; 1]>;
 
 impl<F: Format> UnixFs<F> {
     /// Changes a file's size. A long shrink is done in steps: [`Stop::Again`] after each but the
@@ -63,6 +67,7 @@ impl<F: Format> UnixFs<F> {
             return Ok(());
         }
         let blocks = inode.size().div_ceil(self.block_size() as u64);
+        let blocks = blocks.next_multiple_of(self.format.units_per_pointer());
         if self.changeable_map(inode).end(v, u64::MAX)? <= blocks {
             return Ok(());
         }
@@ -81,6 +86,7 @@ impl<F: Format> UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         self.drop_leftovers(v, number, inode, now)?;
+        self.fill_tail(v, number, inode, size, now)?;
         let stale = self.gather_stale_tail(v, inode)?;
         let after = self.zero_stale_tail(v, number, stale);
         self.change_inode(v, number, &after, |e| {
@@ -96,18 +102,19 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         inode: &F::Inode,
-    ) -> Step<Option<(BlockNumber, usize)>> {
-        let bs = self.block_size();
-        let within = (inode.size() % bs as u64) as usize;
-        if within == 0 {
-            return Ok(None);
+    ) -> Step<Zeroings> {
+        let end = self.mapped_end(inode.size());
+        let mut stale = self.gather_zeroing(v, inode, inode.size(), end, false)?;
+        if !holds(Rule::StaleTailIsZeroed) {
+            stale.clear();
         }
-        let Mapped::Blocks(run) = self.map_blocks(v, inode, inode.size() / bs as u64, 1)? else {
-            return Ok(None);
-        };
-        let bytes = v.read(run.start)?;
-        let is_stale = bytes[within..].iter().any(|b| *b != 0) && holds(Rule::StaleTailIsZeroed);
-        Ok(is_stale.then_some((run.start, within)))
+        Ok(stale)
+    }
+
+    /// Where the last block of a file of this size ends, in bytes: all of its units count.
+    fn mapped_end(&self, size: u64) -> u64 {
+        let block = self.block_size() as u64 * self.format.units_per_pointer();
+        size.next_multiple_of(block)
     }
 
     /// Zeroes a stale tail, and returns what must come before a larger size.
@@ -115,7 +122,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
-        stale: Option<(BlockNumber, usize)>,
+        stale: Zeroings,
     ) -> PatchIds {
         let mut after: PatchIds = self
             .inodes
@@ -124,9 +131,8 @@ impl<F: Format> UnixFs<F> {
             .map(|zeroed| wait_for(Rule::SizeAfterZeroedTail, zeroed))
             .into_iter()
             .collect();
-        if let Some((block, within)) = stale {
-            let zeros = vec![0; self.block_size() - within];
-            let id = v.write(block, BlockClass::Data, within, &zeros, &[]);
+        for zeroing in stale {
+            let id = self.zero(v, zeroing, &[]);
             after.push(wait_for(Rule::SizeAfterStaleTail, id));
         }
         after
@@ -158,14 +164,14 @@ impl<F: Format> UnixFs<F> {
         let tail = match is_last {
             // Under a journal even where it is zeros already: what is written there next comes
             // after the cut with it.
-            true => self.gather_zeroing(v, inode, size, bs * keep, is_listed)?,
-            false => None,
+            true => self.gather_zeroing(v, inode, size, self.kept_end(size), is_listed)?,
+            false => Zeroings::new(),
         };
         let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
         let state = self.state(number);
         state.shrunk = Some(shrunk);
         state.is_truncating = is_listed && !is_last && holds(Rule::LongTruncationIsListed);
-        if let Some(zeroing) = tail {
+        for zeroing in tail {
             // Only once the size hides them, or a crash in between would show zeros where there was
             // something.
             let after = wait_for(Rule::TailZeroedAfterSize, shrunk);
@@ -183,24 +189,37 @@ impl<F: Format> UnixFs<F> {
     /// room for so much.
     fn gather_cut(&self, v: &mut Volume<'_>, inode: &F::Inode, keep: u64) -> Step<(u64, Cut)> {
         let map = self.changeable_map(inode);
+        let units = self.format.units_per_pointer();
         let end = map.end(v, u64::MAX)?;
         let mut cut = keep.max(steps::begins(
             end,
             LEAVES_PER_STEP,
-            self.pointers_per_block(),
+            self.blocks_per_leaf(),
+            units,
         ));
         loop {
             let plan = map.plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;
             let blocks = end.saturating_sub(cut);
-            if blocks <= 1 || self.fits(v, &plan.freed) {
+            if blocks <= units || self.fits(v, &plan.freed) {
                 return Ok((cut, plan));
             }
-            cut += blocks / 2;
+            cut = keep.max((cut + blocks / 2).next_multiple_of(units));
         }
     }
 
-    /// The part `from..to` (bytes, within one block) of a file, where it is mapped and, unless
-    /// `anyway`, not zero already.
+    /// Where the blocks end that a file keeps as it gets this size, in bytes: a last block that is
+    /// a direct one keeps no more units than it needs.
+    fn kept_end(&self, size: u64) -> u64 {
+        let bs = self.block_size() as u64;
+        let direct = bs * self.format.units_per_pointer() * DIRECT_POINTERS as u64;
+        match size <= direct {
+            true => size.next_multiple_of(bs),
+            false => self.mapped_end(size),
+        }
+    }
+
+    /// The part `from..to` (bytes, within one block of the map) of a file, where it is mapped and,
+    /// unless `anyway`, not zero already.
     fn gather_zeroing(
         &mut self,
         v: &mut Volume<'_>,
@@ -208,22 +227,27 @@ impl<F: Format> UnixFs<F> {
         from: u64,
         to: u64,
         anyway: bool,
-    ) -> Step<Option<Zeroing>> {
+    ) -> Step<Zeroings> {
         let bs = self.block_size() as u64;
-        if from >= to {
-            return Ok(None);
+        let mut zeroings = Zeroings::new();
+        let mut at = from;
+        while at < to {
+            let stop = to.min((at / bs + 1) * bs);
+            let Mapped::Blocks(run) = self.map_blocks(v, inode, at / bs, 1)? else {
+                break;
+            };
+            let (start, end) = ((at % bs) as usize, ((stop - 1) % bs + 1) as usize);
+            let bytes = v.read(run.start)?;
+            if anyway || bytes[start..end].iter().any(|b| *b != 0) {
+                zeroings.push(Zeroing {
+                    block: run.start,
+                    from: start,
+                    to: end,
+                });
+            }
+            at = stop;
         }
-        let Mapped::Blocks(run) = self.map_blocks(v, inode, from / bs, 1)? else {
-            return Ok(None);
-        };
-        let (start, end) = ((from % bs) as usize, ((to - 1) % bs + 1) as usize);
-        let bytes = v.read(run.start)?;
-        let is_wanted = anyway || bytes[start..end].iter().any(|b| *b != 0);
-        Ok(is_wanted.then_some(Zeroing {
-            block: run.start,
-            from: start,
-            to: end,
-        }))
+        Ok(zeroings)
     }
 
     fn zero(&mut self, v: &mut Volume<'_>, zeroing: Zeroing, after: &[PatchId]) -> PatchId {
@@ -242,7 +266,7 @@ impl<F: Format> UnixFs<F> {
         size: u64,
         now: Timestamp,
     ) -> PatchId {
-        let mut after = plan.nullify_entries::<F>(v);
+        let mut after = plan.nullify_entries(&self.format, v);
         let sectors = inode
             .sectors()
             .saturating_sub(plan.count * self.sectors_per_block());
@@ -349,23 +373,25 @@ impl<F: Format> UnixFs<F> {
         }
         let bs = self.block_size() as u64;
         // The last block of the file goes whole: nothing of it is behind the hole.
-        let last = if to >= inode.size() {
-            to.div_ceil(bs)
+        let units = self.format.units_per_pointer();
+        let block = bs * units;
+        let last = if to >= inode.size() && self.tail_end(inode).is_none() {
+            to.div_ceil(block) * units
         } else {
-            to / bs
+            to / block * units
         };
-        let first = from.div_ceil(bs);
+        let first = from.div_ceil(block) * units;
         let head = self.gather_zeroing(v, inode, from, to.min(first * bs), false)?;
         let tail = if last >= first && to > last * bs {
             self.gather_zeroing(v, inode, last * bs, to, false)?
         } else {
-            None
+            Zeroings::new()
         };
         let (mapped, mut end) = self.part_to_unmap(v, inode, first, last)?;
         let map = self.changeable_map(inode);
         let mut plan = map.plan_cut(v, first..end, Owner::Lives)?;
-        while end > mapped + 1 && !self.fits(v, &plan.freed) {
-            end = mapped + (end - mapped) / 2;
+        while end > mapped + units && !self.fits(v, &plan.freed) {
+            end = (mapped + (end - mapped) / 2).next_multiple_of(units);
             plan = map.plan_cut(v, first..end, Owner::Lives)?;
         }
         self.gather_freeing(v, &plan.freed)?;
@@ -394,7 +420,7 @@ impl<F: Format> UnixFs<F> {
                 Mapped::Blocks(_) => break,
             }
         }
-        let border = at.saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
+        let border = at.saturating_add(LEAVES_PER_STEP * self.blocks_per_leaf());
         Ok((at, border.min(last).max(first)))
     }
 

@@ -18,10 +18,10 @@ use backstitch_blocks::runs::Run;
 const BESIDES: usize = 12;
 
 /// Where a step begins that unmaps a file's last blocks, which end at `end`, in `leaves` leaf
-/// indirect blocks of `pointers` each.
-pub(crate) fn begins(end: u64, leaves: u64, pointers: u64) -> u64 {
+/// indirect blocks that map `pointers` blocks each. At the border of a pointer's `units`.
+pub(crate) fn begins(end: u64, leaves: u64, pointers: u64, units: u64) -> u64 {
     match are_small() {
-        true => end.saturating_sub(1),
+        true => end.saturating_sub(1) / units * units,
         false => (end.saturating_sub(1) / pointers * pointers).saturating_sub(leaves * pointers),
     }
 }

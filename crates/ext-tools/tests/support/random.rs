@@ -89,7 +89,9 @@ fn places(bytes: &[u8], sb: &Superblock, groups: &[GroupDescriptor]) -> Places {
                 let (start, length) = block_range(sb, BlockNumber((*pointer).into()));
                 for entry in directory::entries(&bytes[start..start + length], u32::MAX) {
                     let entry = entry.unwrap();
-                    let used = entry.used_len().max(directory::HEADER_SIZE);
+                    let used = entry
+                        .used_len::<directory::ExtEntries>()
+                        .max(directory::HEADER_SIZE);
                     places.entries.push((start + entry.offset, used));
                 }
             }

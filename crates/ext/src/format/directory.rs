@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use common::{
     DirectoryError, Entry, EntryFault, HEADER_SIZE, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN,
-    TYPE_UNKNOWN, required_len,
+    TYPE_UNKNOWN,
 };
 
 /// The offset of `file_type` within an entry (1 byte).
@@ -37,6 +37,12 @@ pub struct RawDirEntry {
 /// Entries as ext has them.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtEntries;
+
+/// The space that an entry with a name of this length takes: header and name, to a multiple of
+/// four.
+pub const fn required_len(name_len: usize) -> usize {
+    common::required_len::<ExtEntries>(name_len)
+}
 
 /// The entries of one block.
 pub type Entries<'a> = common::Entries<'a, ExtEntries>;

@@ -1,7 +1,7 @@
 //! The bytes of leaves: their names by hash, and what a split makes of them.
 
 use crate::format::DirectoryError;
-use crate::format::directory::{HEADER_SIZE, OFFSET_REC_LEN, encode_rec_len, entries};
+use crate::format::directory::{ExtEntries, HEADER_SIZE, OFFSET_REC_LEN, encode_rec_len, entries};
 use backstitch_layout::InodeNumber;
 
 /// A name of a leaf.
@@ -30,7 +30,7 @@ pub(super) fn items(
         items.push(Item {
             hash: hash(entry.name),
             offset: entry.offset,
-            len: entry.used_len(),
+            len: entry.used_len::<ExtEntries>(),
         });
     }
     items.sort_unstable_by_key(|item| (item.hash, item.offset));

@@ -23,7 +23,8 @@ pub fn run(bytes: &[u8]) {
     for entry in entries(block, most_inodes) {
         let Ok(entry) = entry else { break };
         assert_eq!(entry.offset, behind);
-        assert!(entry.used_len() <= entry.rec_len && entry.inode.0 <= most_inodes);
+        let used = entry.used_len::<directory::ExtEntries>();
+        assert!(used <= entry.rec_len && entry.inode.0 <= most_inodes);
         behind = entry.offset + entry.rec_len;
         assert!(behind <= block.len());
         let written = encode_entry(entry.inode, entry.file_type, entry.name, entry.rec_len);

@@ -45,14 +45,16 @@ pub trait Format: Space + Sized + Send + 'static {
     const ROOT_INODE: InodeNumber;
     /// The most names of an inode.
     const LINK_MAX: u16;
-    /// The bytes of a pointer in an indirect block.
-    const POINTER_BYTES: usize;
     /// The most units of 512 bytes that an inode can count.
     const SECTORS_MAX: u64;
     /// The most bytes of a directory.
     const DIRECTORY_BYTES_MAX: u64;
     /// The flag of directories with an [index](Self::has_index) on the disk; 0 where there are none.
     const INDEX_FLAG: u32 = 0;
+    /// Whether an inode is [cleared](InodeEditor::clear) on the disk before what it has is freed: in
+    /// UFS, where a checker takes an inode that has a type for one that is in use. In ext its links
+    /// tell.
+    const CLEARS_FREED: bool = false;
 
     /// What its type is called (`mount -t`).
     fn type_name(&self) -> &'static str;
@@ -98,10 +100,12 @@ pub trait Format: Space + Sized + Send + 'static {
         block: Option<BlockNumber>,
     );
 
+    /// The bytes of a pointer in an indirect block.
+    fn pointer_bytes(&self) -> usize;
     /// A pointer of an indirect block; 0 behind its end.
-    fn pointer_at(bytes: &[u8], index: usize) -> BlockNumber;
-    /// Pointers to blocks one after the other.
-    fn encode_pointers(blocks: Run) -> SmallVec<[u8; 64]>;
+    fn pointer_at(&self, bytes: &[u8], index: usize) -> BlockNumber;
+    /// Pointers to the blocks of a run, one after the other.
+    fn encode_pointers(&self, blocks: Run) -> SmallVec<[u8; 64]>;
     /// The map of an inode that has no pointers, which is read and never changed;
     /// `None` where it has some.
     fn foreign_map(

@@ -55,7 +55,7 @@ impl Picks {
 /// | [`first_data_block`](Self::first_data_block), [`blocks_count`](Self::blocks_count) | 0, `fs_size` |
 /// | [`overhead_blocks`](Self::overhead_blocks), [`own_runs`](Self::own_runs) | of group 0 `[0, fs_dblkno)`, of the others `[fs_sblkno, fs_dblkno)`, and the summary area |
 /// | [`blocks_per_group`](Self::blocks_per_group), [`inodes_per_group`](Self::inodes_per_group) | `fs_fpg`, `fs_ipg` |
-/// | [`group_first_inode`](Self::group_first_inode) | group times `fs_ipg`: inodes 0 and 1 exist, are marked and are nobody's; the reclaim's tables begin with inode 1, so its scan has yet to pass over inode 0 |
+/// | [`group_first_inode`](Self::group_first_inode) | group times `fs_ipg`: inodes 0 and 1 exist, are marked and are nobody's, so [`last_inode`](Self::last_inode) is one less than there are; the reclaim's tables begin with inode 1, so its scan has yet to pass over inode 0 |
 /// | [`block_bits`](Self::block_bits) | the cylinder group's block, `cg_freeoff`, a set bit is free |
 /// | [`inode_bits`](Self::inode_bits) | the same block, `cg_iusedoff`, a set bit is used |
 /// | [`pick_run`](Self::pick_run) | whole blocks for contents and directories, beginning at a multiple of a block's fragments; [`pick_single`](Self::pick_single) one whole block |
@@ -64,18 +64,21 @@ impl Picks {
 /// | [`expect_freeing`](Self::expect_freeing) | the cylinder group's block, and that of the summary array |
 ///
 /// The end of a file, a run of fragments shorter than a block, is planned by
-/// [`Units::plan_tail`](crate::tail::Units::plan_tail): it takes what follows it, or moves within
-/// the rules by which a block moves here ([`Format`](super::Format)'s map says where the pointer is;
-/// the old fragments are freed once the new pointer is on the disk). What is left to do for that:
-/// growth and truncation divide a file into blocks of one unit, and have to ask for the units of a
-/// block (`map`, `extend`, `shrink`).
+/// [`Units::plan_tail`](crate::tail::Units::plan_tail): it takes what follows it, or moves, and the
+/// old fragments are freed once the new pointer is on the disk (the module `tails`).
 ///
 /// Directories are divided into units of [`EntryLayout::UNIT_BYTES`](crate::directory::EntryLayout):
-/// 512 in UFS, whose entries end with a zero that `required_len` has yet to count. Their size is a
-/// multiple of that unit, in ext of the block.
+/// 512 in UFS, whose entries end with a zero. Their size is a multiple of that unit, in ext of the
+/// block.
 pub trait Space {
     /// Bytes of a block.
     fn block_size(&self) -> u32;
+    /// The blocks that a pointer leads to, a power of two: 1 where a pointer leads to one, a
+    /// block's fragments in UFS. The last block of a file may have fewer.
+    #[inline]
+    fn units_per_pointer(&self) -> u64 {
+        1
+    }
     /// The first block that can be a file's.
     fn first_data_block(&self) -> BlockNumber;
     /// How many blocks there are: one more than the last one's number.

@@ -39,6 +39,26 @@ pub(crate) enum Owner {
     Freed,
 }
 
+/// Writes entries of an indirect block, from its byte `at` on: one patch in each of its units.
+pub(super) fn write_entries(
+    format: &impl Format,
+    v: &mut Volume<'_>,
+    block: BlockNumber,
+    at: usize,
+    bytes: &[u8],
+    after: &[PatchId],
+    mut visit: impl FnMut(PatchId),
+) {
+    let unit_bytes = format.block_size() as usize;
+    let (mut at, mut rest) = (at, bytes);
+    while !rest.is_empty() {
+        let (unit, within) = (block + (at / unit_bytes) as u64, at % unit_bytes);
+        let (here, behind) = rest.split_at(rest.len().min(unit_bytes - within));
+        visit(v.write(unit, kinds::INDIRECT, within, here, after));
+        (at, rest) = (at + here.len(), behind);
+    }
+}
+
 impl Cut {
     /// Whether no pointer changes.
     pub(crate) fn is_empty(&self) -> bool {
@@ -46,18 +66,17 @@ impl Cut {
     }
 
     /// Nullifies entries of indirect blocks. Returns the patches.
-    pub(crate) fn nullify_entries<F: Format>(&self, v: &mut Volume<'_>) -> Vec<PatchId> {
-        let nullify = |entries: &Entries| {
-            let zeros = vec![0; entries.count * F::POINTER_BYTES];
-            v.write(
-                entries.block,
-                kinds::INDIRECT,
-                entries.first * F::POINTER_BYTES,
-                &zeros,
-                &[],
-            )
-        };
-        self.entries.iter().map(nullify).collect()
+    pub(crate) fn nullify_entries(&self, format: &impl Format, v: &mut Volume<'_>) -> Vec<PatchId> {
+        let pointer_bytes = format.pointer_bytes();
+        let mut patches = Vec::new();
+        for entries in &self.entries {
+            let zeros = vec![0; entries.count * pointer_bytes];
+            let at = entries.first * pointer_bytes;
+            write_entries(format, v, entries.block, at, &zeros, &[], |id| {
+                patches.push(id);
+            });
+        }
+        patches
     }
 
     /// Nullifies pointers of the inode.

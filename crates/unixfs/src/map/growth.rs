@@ -10,6 +10,7 @@ use backstitch_layout::BlockNumber;
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::{SmallVec, smallvec};
 
+use super::cut::write_entries;
 use crate::format::{Format, InodeEditor, POINTERS};
 use crate::kinds;
 use crate::rules::{Rule, wait_for, wait_for_all};
@@ -28,6 +29,8 @@ pub struct Growth {
     pub(crate) indirects: SmallVec<[BlockNumber; 3]>,
     /// Those that were there and go to new places.
     pub(crate) moves: Moves,
+    /// The last units of the file, which go to the beginning of the run.
+    pub(crate) replaces: Option<Run>,
 }
 
 /// An indirect block that goes to a new place.
@@ -195,14 +198,15 @@ impl Links {
 
     /// Writes all nodes; a pointer to a new one waits for everything below it. Where the file
     /// `is_unborn` its inode waits for that, and no indirect block does.
-    pub(crate) fn write<F: Format>(
+    pub(crate) fn write(
         &self,
+        format: &impl Format,
         v: &mut Volume<'_>,
-        block_size: usize,
         bits: &[PatchId],
         before_inode: &mut PatchIds,
         is_unborn: bool,
     ) {
+        let units = format.units_per_pointer() as usize;
         // Of each new node: what a pointer to it waits for.
         let mut below: SmallVec<[PatchIds; 2]> = smallvec![PatchIds::new(); self.nodes.len()];
         // A node is made after the one that points to it: backwards, children come first.
@@ -230,28 +234,37 @@ impl Links {
                     before_inode.extend_from_slice(entries);
                 }
                 for (index, blocks) in &node.entries {
-                    let bytes = F::encode_pointers(*blocks);
-                    let at = index * F::POINTER_BYTES;
-                    let id = v.write(node.block, kinds::INDIRECT, at, &bytes, &after);
-                    before_inode.push(wait_for(Rule::SizeAfterIndirectEntry, id));
+                    let bytes = format.encode_pointers(*blocks);
+                    let at = index * format.pointer_bytes();
+                    write_entries(format, v, node.block, at, &bytes, &after, |id| {
+                        before_inode.push(wait_for(Rule::SizeAfterIndirectEntry, id));
+                    });
                 }
                 continue;
             }
             let mut contents = match node.moved_from.and_then(|from| v.peek(from)) {
                 Some(before) => before.to_vec(),
-                None => vec![0; block_size],
+                None => vec![0; format.block_size() as usize * units],
             };
             for (index, blocks) in &node.entries {
-                let bytes = F::encode_pointers(*blocks);
-                let at = index * F::POINTER_BYTES;
+                let bytes = format.encode_pointers(*blocks);
+                let at = index * format.pointer_bytes();
                 contents[at..at + bytes.len()].copy_from_slice(&bytes);
             }
-            let id = v.initialise(node.block, kinds::INDIRECT, &contents, &[]);
+            let parts = contents.chunks(format.block_size() as usize);
+            let made = node.block.run(units as u64).zip(parts);
+            let rule = match node.has_parent {
+                true => Rule::IndirectEntryAfterBlock,
+                false => Rule::IndirectPointerAfterBlock,
+            };
+            let made: PatchIds = made
+                .map(|(unit, part)| wait_for(rule, v.initialise(unit, kinds::INDIRECT, part, &[])))
+                .collect();
             if node.has_parent {
-                after.push(wait_for(Rule::IndirectEntryAfterBlock, id));
+                after.extend_from_slice(&made);
                 below[at] = after;
             } else {
-                before_inode.push(wait_for(Rule::IndirectPointerAfterBlock, id));
+                before_inode.extend_from_slice(&made);
                 before_inode
                     .extend_from_slice(wait_for_all(Rule::IndirectPointerAfterBelow, &after));
             }

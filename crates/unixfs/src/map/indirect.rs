@@ -24,12 +24,14 @@ pub(crate) struct Pointers<'m, F: Format> {
 impl<F: Format> BlockMap for Pointers<'_, F> {
     fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Step<Mapped> {
         let (fs, inode) = (self.fs, self.inode);
-        let Some(path) = fs.path_of(logical) else {
+        let units = fs.format.units_per_pointer();
+        let Some(path) = fs.path_of(logical / units) else {
             return Ok(Mapped::Hole(max));
         };
         if path.depth == 0 {
             let pointers = (path.root..DIRECT_POINTERS).map(|root| inode.pointer(root));
-            return fs.run_of(pointers, max);
+            let end = fs.tail_end(inode);
+            return fs.run_of(pointers, logical, max, end);
         }
         let (indirects, block) = fs.resolve(v, inode, &path)?;
         let n = fs.pointers_per_block();
@@ -41,30 +43,76 @@ impl<F: Format> BlockMap for Pointers<'_, F> {
             let within = path.indices[missing..path.depth]
                 .iter()
                 .fold(0, |at, index| at * n + *index as u64);
-            return Ok(Mapped::Hole((below - within).min(max)));
+            let hole = (below - within) * units - logical % units;
+            return Ok(Mapped::Hole(hole.min(max)));
         }
-        let bytes = v.read(indirects[path.depth - 1])?;
-        let pointers =
-            (path.indices[path.depth - 1]..n as usize).map(|index| F::pointer_at(bytes, index));
-        fs.run_of(pointers, max)
+        let leaf = indirects[path.depth - 1];
+        let (part, index) = fs.entry_place(leaf, path.indices[path.depth - 1]);
+        let bytes = v.read(part)?;
+        let pointers = (index..fs.pointers_per_unit()).map(|i| fs.format.pointer_at(bytes, i));
+        fs.run_of(pointers, logical, max, None)
     }
 }
 
 impl<F: Format> UnixFs<F> {
     /// Pointers in an indirect block.
     pub(crate) fn pointers_per_block(&self) -> u64 {
-        self.block_size() as u64 / F::POINTER_BYTES as u64
+        self.pointers_per_unit() as u64 * self.format.units_per_pointer()
+    }
+
+    /// Pointers in one of the units that an indirect block has.
+    fn pointers_per_unit(&self) -> usize {
+        self.block_size() / self.format.pointer_bytes()
+    }
+
+    /// Where an entry of an indirect block is: the unit, and its place among those there.
+    fn entry_place(&self, indirect: BlockNumber, index: usize) -> (BlockNumber, usize) {
+        if self.format.units_per_pointer() == 1 {
+            return (indirect, index);
+        }
+        let here = self.pointers_per_unit();
+        (indirect + (index / here) as u64, index % here)
+    }
+
+    /// Where a file ends whose last block, a direct one, has only as many units as its size needs;
+    /// `None` where each block has all of its units.
+    pub(crate) fn tail_end(&self, inode: &F::Inode) -> Option<u64> {
+        let units = self.format.units_per_pointer();
+        let end = inode.size().div_ceil(self.block_size() as u64);
+        (units > 1 && !end.is_multiple_of(units) && end <= units * DIRECT_POINTERS as u64)
+            .then_some(end)
+    }
+
+    /// The run that a pointer leads to, which is the file's `pointer`th.
+    fn run_at(&self, inode: &F::Inode, pointer: u64, start: BlockNumber) -> Run {
+        let units = self.format.units_per_pointer();
+        let len = match self.tail_end(inode) {
+            Some(end) if end / units == pointer => end % units,
+            _ => units,
+        };
+        Run { start, len }
     }
 
     /// The most blocks that a file can map.
     pub(crate) fn blocks_max(&self) -> u64 {
+        self.pointers_max() * self.format.units_per_pointer()
+    }
+
+    /// The most pointers to a file's blocks.
+    fn pointers_max(&self) -> u64 {
         let n = self.pointers_per_block();
         DIRECT_POINTERS as u64 + n + n * n + n * n * n
     }
 
-    pub(crate) fn path_of(&self, logical: u64) -> Option<Path> {
+    /// The blocks that one leaf of the tree maps.
+    pub(crate) fn blocks_per_leaf(&self) -> u64 {
+        self.pointers_per_block() * self.format.units_per_pointer()
+    }
+
+    /// The way to a pointer, counted from the file's first one.
+    pub(crate) fn path_of(&self, pointer: u64) -> Option<Path> {
         let n = self.pointers_per_block();
-        let mut rest = logical;
+        let mut rest = pointer;
         if rest < DIRECT_POINTERS as u64 {
             return Some(Path {
                 root: rest as usize,
@@ -106,8 +154,8 @@ impl<F: Format> UnixFs<F> {
 
     /// The blocks of a range at which another leaf of the tree begins, and the first.
     pub(crate) fn leaf_starts(&self, logical: u64, len: u64) -> impl Iterator<Item = u64> + use<F> {
-        let n = self.pointers_per_block();
-        let direct = DIRECT_POINTERS as u64;
+        let n = self.blocks_per_leaf();
+        let direct = DIRECT_POINTERS as u64 * self.format.units_per_pointer();
         let end = logical + len;
         let mut next = Some(logical);
         std::iter::from_fn(move || {
@@ -123,8 +171,9 @@ impl<F: Format> UnixFs<F> {
     }
 
     fn entry(&self, v: &mut Volume<'_>, indirect: BlockNumber, index: usize) -> Step<BlockNumber> {
-        let bytes = v.read(indirect)?;
-        self.checked_pointer(F::pointer_at(bytes, index))
+        let (unit, index) = self.entry_place(indirect, index);
+        let bytes = v.read(unit)?;
+        self.checked_pointer(self.format.pointer_at(bytes, index))
     }
 
     /// The indirect blocks on the way to a block, as far as they exist (0 from the first missing
@@ -147,25 +196,45 @@ impl<F: Format> UnixFs<F> {
         Ok((indirects, block))
     }
 
-    fn run_of(&self, mut pointers: impl Iterator<Item = BlockNumber>, max: u64) -> Step<Mapped> {
+    /// What pointers say, of which the first one leads to the block with unit `logical`. Behind
+    /// `end` the block with the file's last unit has no units.
+    fn run_of(
+        &self,
+        mut pointers: impl Iterator<Item = BlockNumber>,
+        logical: u64,
+        max: u64,
+        end: Option<u64>,
+    ) -> Step<Mapped> {
+        let units = self.format.units_per_pointer();
+        let within = logical % units;
         let Some(first) = pointers.next() else {
             return Ok(Mapped::Hole(1));
         };
-        let mut len = 1;
-        let rest = pointers.take(max.saturating_sub(1) as usize);
+        let mut len = units - within;
+        let rest = pointers.take(max.saturating_sub(len).div_ceil(units) as usize);
         if first == BlockNumber::NONE {
-            len += rest.take_while(|p| *p == BlockNumber::NONE).count() as u64;
+            len += rest.take_while(|p| *p == BlockNumber::NONE).count() as u64 * units;
             return Ok(Mapped::Hole(len));
         }
         let mut next = first;
         for pointer in rest {
-            next = BlockNumber(next.0.wrapping_add(1));
+            next = BlockNumber(next.0.wrapping_add(units));
             if pointer != next {
                 break;
             }
-            len += 1;
+            len += units;
         }
-        let run = Run { start: first, len };
+        if let Some(end) = end
+            && let block_end = end.next_multiple_of(units)
+            && logical < block_end
+        {
+            match end.checked_sub(logical) {
+                Some(left) if left > 0 => len = len.min(left),
+                _ => return Ok(Mapped::Hole(block_end - logical)),
+            }
+        }
+        let start = BlockNumber(first.0.wrapping_add(within));
+        let run = Run { start, len };
         Ok(Mapped::Blocks(checked_run(&self.format, run)?))
     }
 }
@@ -175,8 +244,11 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
         let (fs, inode) = (self.fs, self.inode);
         let mut missing = 0;
         let mut previous: Option<Path> = None;
+        let units = fs.format.units_per_pointer();
         for at in fs.leaf_starts(logical, len) {
-            let Some(path) = fs.path_of(at) else { break };
+            let Some(path) = fs.path_of(at / units) else {
+                break;
+            };
             let (indirects, _) = fs.resolve(v, inode, &path)?;
             for (level, indirect) in indirects.iter().enumerate().take(path.depth) {
                 if *indirect == BlockNumber::NONE
@@ -201,16 +273,23 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
         let mut fresh = growth.indirects.iter().copied();
         let mut links = Links::default();
         let end = growth.logical + growth.run.len;
+        let units = fs.format.units_per_pointer();
         let mut starts = fs.leaf_starts(growth.logical, growth.run.len).peekable();
         while let Some(at) = starts.next() {
-            let Some(path) = fs.path_of(at) else { break };
+            let Some(path) = fs.path_of(at / units) else {
+                break;
+            };
             let leaf_end = starts.peek().copied().unwrap_or(end);
             let offset = (at - growth.logical) as usize;
             let count = (leaf_end - at) as usize;
             let physical = growth.run.start + offset as u64;
             if path.depth == 0 {
-                for k in 0..count {
-                    links.pointers[path.root + k] = Some(physical + k as u64);
+                // What follows the last units of a file is led to by the pointer to these.
+                if at.is_multiple_of(units) {
+                    for k in (0..count).step_by(units as usize) {
+                        let root = path.root + k / units as usize;
+                        links.pointers[root] = Some(physical + k as u64);
+                    }
                 }
                 let data = &data[offset..offset + count];
                 before_inode.extend_from_slice(wait_for_all(Rule::PointerAfterContents, data));
@@ -246,7 +325,9 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
     fn end(&self, v: &mut Volume<'_>, below: u64) -> Step<u64> {
         let (fs, inode) = (self.fs, self.inode);
         let n = fs.pointers_per_block();
-        let mut base = fs.blocks_max();
+        let units = fs.format.units_per_pointer();
+        let below = below.div_ceil(units);
+        let mut base = fs.pointers_max();
         for depth in (1..=3).rev() {
             base -= n.pow(depth as u32);
             if base >= below {
@@ -255,19 +336,26 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             let block = fs.checked_pointer(inode.pointer(INDIRECT + depth - 1))?;
             if block != BlockNumber::NONE {
                 // An empty tree maps nothing, but its blocks are there to be freed.
-                return Ok(fs
-                    .last_in_tree(v, block, depth, base, below)?
-                    .map_or(base + 1, |last| last + 1));
+                let last = fs.last_in_tree(v, block, depth, base, below)?;
+                return Ok((last.unwrap_or(base) + 1) * units);
             }
         }
         let mut direct = (0..DIRECT_POINTERS).rev();
         let last = direct.find(|i| inode.pointer(*i) != BlockNumber::NONE && (*i as u64) < below);
-        Ok(last.map_or(0, |i| i as u64 + 1))
+        Ok(last.map_or(0, |i| {
+            let run = fs.run_at(inode, i as u64, inode.pointer(i));
+            i as u64 * units + run.len
+        }))
     }
 
     fn plan_cut(&self, v: &mut Volume<'_>, part: Range<u64>, owner: Owner) -> Step<Cut> {
         let (fs, inode) = (self.fs, self.inode);
         let mut plan = Cut::default();
+        let units = fs.format.units_per_pointer();
+        if owner == Owner::Lives && !part.start.is_multiple_of(units) {
+            fs.plan_tail_cut(inode, part.start, &mut plan)?;
+        }
+        let part = part.start.div_ceil(units)..part.end.div_ceil(units);
         fs.for_each_tree(|root, depth, base, span| {
             if inode.pointer(root) == BlockNumber::NONE
                 || base + span <= part.start
@@ -276,6 +364,15 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
                 return Ok(());
             }
             let block = fs.checked_pointer(inode.pointer(root))?;
+            if depth == 0 {
+                let run = fs.run_at(inode, base, block);
+                push_run(&mut plan.freed, run.start, run.len);
+                plan.count += run.len;
+                if owner == Owner::Lives {
+                    plan.roots.push(root);
+                }
+                return Ok(());
+            }
             if fs.walk_tree(v, block, depth, base, &part, owner, &mut plan)?
                 && owner == Owner::Lives
             {
@@ -302,6 +399,25 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
+    /// Where a file gets to end within a block, a direct one: the units behind that go.
+    fn plan_tail_cut(&self, inode: &F::Inode, end: u64, plan: &mut Cut) -> Step<()> {
+        let units = self.format.units_per_pointer();
+        let (pointer, keep) = (end / units, end % units);
+        if pointer >= DIRECT_POINTERS as u64 {
+            return Ok(());
+        }
+        let start = self.checked_pointer(inode.pointer(pointer as usize))?;
+        let run = self.run_at(inode, pointer, start);
+        if start != BlockNumber::NONE && run.len > keep {
+            plan.freed.push(Run {
+                start: start + keep,
+                len: run.len - keep,
+            });
+            plan.count += run.len - keep;
+        }
+        Ok(())
+    }
+
     /// Visits a block and what is below it. Returns whether it goes.
     #[allow(clippy::too_many_arguments)]
     fn walk_tree(
@@ -321,16 +437,7 @@ impl<F: Format> UnixFs<F> {
             let first = (part.start.saturating_sub(base) / child_span).min(n) as usize;
             let end = part.end.saturating_sub(base);
             let last = end.div_ceil(child_span).min(n) as usize;
-            let (entries, others): (Vec<BlockNumber>, bool) = {
-                let bytes = v.read(block)?;
-                let mapped = |index| F::pointer_at(bytes, index) != BlockNumber::NONE;
-                (
-                    (first..last)
-                        .map(|index| F::pointer_at(bytes, index))
-                        .collect(),
-                    (0..first).any(mapped) || (last..n as usize).any(mapped),
-                )
-            };
+            let (entries, others) = self.entries_of(v, block, first..last)?;
             let mut gone = Vec::new();
             let mut stay = others;
             let mut missing = false;
@@ -360,10 +467,33 @@ impl<F: Format> UnixFs<F> {
             }
         }
         if goes {
-            push_run(&mut plan.freed, block, 1);
-            plan.count += 1;
+            let units = self.format.units_per_pointer();
+            push_run(&mut plan.freed, block, units);
+            plan.count += units;
         }
         Ok(goes)
+    }
+
+    /// The entries of a part of an indirect block, and whether any of its other ones is mapped.
+    fn entries_of(
+        &self,
+        v: &mut Volume<'_>,
+        block: BlockNumber,
+        part: Range<usize>,
+    ) -> Step<(Vec<BlockNumber>, bool)> {
+        let mut found = (Vec::with_capacity(part.len()), false);
+        let here = self.pointers_per_unit();
+        for unit in 0..self.format.units_per_pointer() {
+            let bytes = v.read(block + unit)?;
+            for index in 0..here {
+                let entry = self.format.pointer_at(bytes, index);
+                match part.contains(&(unit as usize * here + index)) {
+                    true => found.0.push(entry),
+                    false => found.1 |= entry != BlockNumber::NONE,
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn last_in_tree(
@@ -382,7 +512,8 @@ impl<F: Format> UnixFs<F> {
         let mut index = (below - base).div_ceil(span).min(n) as usize;
         while index > 0 {
             index -= 1;
-            let entry = F::pointer_at(v.read(block)?, index);
+            let (unit, at) = self.entry_place(block, index);
+            let entry = self.format.pointer_at(v.read(unit)?, at);
             if entry == BlockNumber::NONE {
                 continue;
             }

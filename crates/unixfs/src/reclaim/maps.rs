@@ -123,13 +123,14 @@ impl<F: Format> UnixFs<F> {
             let map = self.changeable_map(&inode);
             let end = map.end(v, u64::MAX)?;
             let keep = inode.size().div_ceil(self.format.block_size().into());
-            if part.from == 0 && end > keep && !is_held {
+            let mapped = keep.next_multiple_of(self.format.units_per_pointer());
+            if part.from == 0 && end > mapped && !is_held {
                 self.unmap_beyond(v, r, number, &inode, keep, end)?;
                 return Ok(Corrected::UpTo(Part::START));
             }
             let to = part
                 .from
-                .saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
+                .saturating_add(LEAVES_PER_STEP * self.blocks_per_leaf());
             let plan = map.plan_cut(v, part.from..to, Owner::Freed)?;
             if to < end {
                 mark_runs(r, number, &plan.freed, part.again)?;
@@ -194,7 +195,7 @@ impl<F: Format> UnixFs<F> {
         keep: u64,
         end: u64,
     ) -> Step<()> {
-        let n = self.pointers_per_block();
+        let n = self.blocks_per_leaf();
         let cut = keep.max(((end - 1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
         let plan =
             (self.changeable_map(inode)).plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;
@@ -202,7 +203,7 @@ impl<F: Format> UnixFs<F> {
         if plan.is_empty() {
             return Err(corrupt(number, Fault::BlocksPastEnd).into());
         }
-        let mut after = plan.nullify_entries::<F>(v);
+        let mut after = plan.nullify_entries(&self.format, v);
         after.push(self.edit_inode(v, number, &[], |e| plan.nullify_pointers(e)));
         plan.freed.iter().for_each(|run| r.touch(*run));
         r.freed_blocks += plan.freed.iter().map(|run| run.len).sum::<u64>();

@@ -1,0 +1,215 @@
+//! The end of a file in a format whose pointers lead to several units: its last block has as many as
+//! its size needs.
+//!
+//! As the file grows, the run of units at its end takes those behind it where they are free, with
+//! the size that says so as the commit point. Else it moves: what it holds and what is added is
+//! written to a new place, the pointer to that with the size is the commit point, and the old units
+//! are freed once the pointer is on the disk. Before a file gets another block the one that was the
+//! last becomes whole. Where a pointer leads to one unit nothing of this is left.
+
+use backstitch_layout::{BlockNumber, InodeNumber, Step, Stop, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::extend::NewContents;
+use crate::format::{DIRECT_POINTERS, Format, Inode, Picks, Purpose};
+use crate::map::Growth;
+use crate::rules::{Rule, wait_for_all};
+use crate::space::{checked_run, read_bits};
+use crate::state::UnixFs;
+use crate::state::patches::PatchIds;
+use backstitch_blocks::runs::Run;
+use backstitch_blocks::tail::{Tail, Units};
+
+impl<F: Format> UnixFs<F> {
+    /// How many units a hole gets from `logical` on, where a block begins: whole blocks up to `end`,
+    /// or a part of the last block of the file.
+    pub(crate) fn units_for(&self, inode: &F::Inode, logical: u64, end: u64) -> u64 {
+        let units = self.format.units_per_pointer();
+        match end - logical {
+            len if len >= units => len / units * units,
+            _ if logical / units >= DIRECT_POINTERS as u64 => units,
+            _ => {
+                let file_end = inode.size().div_ceil(self.block_size() as u64);
+                (end.max(file_end) - logical).min(units)
+            }
+        }
+    }
+
+    /// The run of units at a file's end, where it is shorter than a block, and the unit of the file
+    /// with which it begins.
+    fn tail_of(&self, inode: &F::Inode) -> Step<Option<(u64, Run)>> {
+        let units = self.format.units_per_pointer();
+        let Some(end) = self.tail_end(inode) else {
+            return Ok(None);
+        };
+        let pointer = inode.pointer((end / units) as usize);
+        let tail = Run {
+            start: pointer,
+            len: end % units,
+        };
+        Ok(match pointer {
+            BlockNumber::NONE => None,
+            _ => Some((end - end % units, checked_run(&self.format, tail)?)),
+        })
+    }
+
+    /// What becomes of the units at a file's end as it grows up to unit `logical + want`, where
+    /// `logical` is in its last block; `None` where that is not the case.
+    pub(crate) fn gather_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+        logical: u64,
+        want: u64,
+    ) -> Step<Option<Growth>> {
+        let units = self.format.units_per_pointer();
+        if units == 1 {
+            return Ok(None);
+        }
+        let found = self.tail_of(inode)?;
+        let Some((start, tail)) = found.filter(|(start, _)| logical / units == start / units)
+        else {
+            return Ok(None);
+        };
+        let wanted = (logical + want - start).min(units);
+        let growth = |logical, run, replaces| Growth {
+            logical,
+            run,
+            indirects: Default::default(),
+            moves: Default::default(),
+            replaces,
+        };
+        match self.plan_tail(v, tail, wanted as u32)? {
+            Tail::Stays | Tail::Shrinks(_) => Ok(None),
+            Tail::Grows(more) => {
+                checked_run(&self.format, more)?;
+                v.expect_places(more.start, more.len)?;
+                Ok(Some(growth(start + tail.len, more, None)))
+            }
+            Tail::Moves { .. } => {
+                let missing = tail.blocks().filter(|unit| !v.want(*unit));
+                if missing.count() > 0 {
+                    return Err(Stop::Miss);
+                }
+                let (purpose, picks) = (Purpose::Contents, Picks::default());
+                let run = (self.format)
+                    .pick_run(v, number, purpose, tail.start, wanted, false, &picks)?;
+                if run.len < wanted {
+                    return Err(self.no_blocks());
+                }
+                Ok(Some(growth(start, run, Some(tail))))
+            }
+        }
+    }
+
+    fn plan_tail(&self, v: &mut Volume<'_>, tail: Run, wanted: u32) -> Step<Tail> {
+        let units = Units {
+            per_block: self.format.units_per_pointer() as u32,
+            bytes: self.format.block_size(),
+        };
+        let group = self.format.group_of_block(tail.start);
+        let first = self.format.group_first_block(group);
+        let count = u64::from(self.format.blocks_in_group(group));
+        let bits = self.format.block_bits(group);
+        let bytes = read_bits(v, &bits)?;
+        let marks = bits.marks(&bytes);
+        let is_free =
+            |unit: BlockNumber| unit - first < count && !marks.is_used((unit - first) as usize);
+        Ok(units.plan_tail(tail, wanted, is_free))
+    }
+
+    /// Before something is written at `position` behind a file's end: where that is in a later block
+    /// than the last one, the last one becomes whole. A step of its own.
+    pub(crate) fn complete_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+        position: u64,
+        now: Timestamp,
+    ) -> Step<()> {
+        let block = self.block_size() as u64 * self.format.units_per_pointer();
+        let end = inode.size().next_multiple_of(block);
+        match position < end {
+            true => Ok(()),
+            false => self.fill_tail(v, number, inode, end, now),
+        }
+    }
+
+    /// Before a file gets a larger size without contents: its last block gets the units for that. A
+    /// step of its own, after which the file is longer by what these hold, zeros.
+    pub(crate) fn fill_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+        size: u64,
+        now: Timestamp,
+    ) -> Step<()> {
+        let bs = self.block_size() as u64;
+        let Some(end) = self.tail_end(inode) else {
+            return Ok(());
+        };
+        let block_end = end.next_multiple_of(self.format.units_per_pointer());
+        let wanted = size.div_ceil(bs).min(block_end) - end;
+        if wanted == 0 {
+            return Ok(());
+        }
+        let Some(growth) = self.gather_tail(v, number, inode, end, wanted)? else {
+            return Ok(());
+        };
+        let stale = self.gather_stale_tail(v, inode)?;
+        let before = self.zero_stale_tail(v, number, stale);
+        let moved = self.moved_contents(v, inode, &growth, 0, &[]);
+        let contents = NewContents::data(moved.as_deref().unwrap_or(&[]), 0);
+        let reached = size.min(block_end * bs);
+        self.extend(v, number, inode, &growth, contents, reached, before, now);
+        Err(Stop::Again)
+    }
+
+    /// What a run holds to whose beginning the file's last units go: what these hold up to the
+    /// file's end, zeros, and `data` from byte `within` of the run on. `None` where none go.
+    pub(crate) fn moved_contents(
+        &self,
+        v: &Volume<'_>,
+        inode: &F::Inode,
+        growth: &Growth,
+        within: usize,
+        data: &[u8],
+    ) -> Option<Vec<u8>> {
+        let old = growth.replaces?;
+        let mut contents = Vec::new();
+        for unit in old.blocks() {
+            contents.extend(v.peek(unit).into_iter().flat_map(|bytes| bytes.iter()));
+        }
+        let start = growth.logical * self.block_size() as u64;
+        contents.truncate((inode.size() - start) as usize);
+        if !data.is_empty() {
+            contents.resize(contents.len().max(within + data.len()), 0);
+            contents[within..within + data.len()].copy_from_slice(data);
+        }
+        Some(contents)
+    }
+
+    /// The same of a directory, and how many blocks it is: the names in them are on the disk where
+    /// they were before they are anywhere else.
+    pub(crate) fn moved_entries(
+        &self,
+        v: &mut Volume<'_>,
+        growth: &Growth,
+        after: &mut PatchIds,
+    ) -> (Vec<u8>, u64) {
+        let Some(old) = growth.replaces else {
+            return (Vec::new(), 0);
+        };
+        let mut contents = Vec::new();
+        let mut pending: Vec<PatchId> = Vec::new();
+        for unit in old.blocks() {
+            contents.extend(v.peek(unit).into_iter().flat_map(|bytes| bytes.iter()));
+            v.pending(unit, &mut pending);
+        }
+        after.extend_from_slice(wait_for_all(Rule::TailHeadAfterPending, &pending));
+        (contents, old.len)
+    }
+}

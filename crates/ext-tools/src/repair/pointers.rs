@@ -1,7 +1,6 @@
 //! Block pointers: every block to one owner, and maps changed.
 
 use super::fixer::{ByInode, Fixer, get_u32, put_u32};
-use super::overlay::Overlay;
 use crate::fsck::state::BlockSet;
 use crate::fsck::{CheckError, Code, Location};
 use backstitch_ext::format::directory::{self, entries};
@@ -10,6 +9,7 @@ use backstitch_ext::format::inode::{
 };
 use backstitch_ext::format::{BAD_BLOCKS_INODE, Inode, RESIZE_INODE};
 use backstitch_layout::FileType;
+use backstitch_layout::tools::Overlay;
 use rustc_hash::FxHashSet;
 
 /// A pointer on the way through an inode's map.

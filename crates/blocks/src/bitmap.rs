@@ -8,9 +8,12 @@
 /// block of the cylinder group, each at an offset of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// The block.
+    /// The first block.
     pub block: u64,
-    /// The byte of the block that bit 0 is in.
+    /// The blocks that they go on in, the first one included: more than one where a UFS's fragments
+    /// are smaller than its maps.
+    pub blocks: u64,
+    /// The byte of the first block that bit 0 is in.
     pub first_byte: usize,
     /// Whether a set bit means *free*.
     pub set_is_free: bool,
@@ -21,12 +24,13 @@ impl Bits {
     pub const fn alone(block: u64) -> Bits {
         Bits {
             block,
+            blocks: 1,
             first_byte: 0,
             set_is_free: false,
         }
     }
 
-    /// The bits, in their block's bytes.
+    /// The bits, in the bytes of all their blocks.
     #[inline]
     pub fn marks<'b>(&self, block: &'b [u8]) -> Marks<'b> {
         Marks {
@@ -185,6 +189,7 @@ mod tests {
         block.extend(used.iter().map(|byte| !byte));
         let ufs = Bits {
             block: 7,
+            blocks: 1,
             first_byte: 11,
             set_is_free: true,
         };

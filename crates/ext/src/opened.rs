@@ -40,7 +40,6 @@ impl Format for ExtFormat {
 
     const ROOT_INODE: u32 = ROOT_INODE;
     const LINK_MAX: u16 = LINK_MAX;
-    const POINTER_BYTES: usize = size_of::<u32>();
     const SECTORS_MAX: u64 = u32::MAX as u64;
     // The size of a directory has 32 bits.
     const DIRECTORY_BYTES_MAX: u64 = u32::MAX as u64 / 2;
@@ -145,14 +144,19 @@ impl Format for ExtFormat {
     }
 
     #[inline]
-    fn pointer_at(bytes: &[u8], index: usize) -> u64 {
+    fn pointer_bytes(&self) -> usize {
+        size_of::<u32>()
+    }
+
+    #[inline]
+    fn pointer_at(&self, bytes: &[u8], index: usize) -> u64 {
         match bytes.get(index * 4..index * 4 + 4) {
             Some(b) => u32::from_le_bytes([b[0], b[1], b[2], b[3]]).into(),
             None => 0,
         }
     }
 
-    fn encode_pointers(blocks: &Range<u64>) -> SmallVec<[u8; 64]> {
+    fn encode_pointers(&self, blocks: &Range<u64>) -> SmallVec<[u8; 64]> {
         let pointers = blocks.clone().map(|block| block as u32);
         pointers.flat_map(u32::to_le_bytes).collect()
     }

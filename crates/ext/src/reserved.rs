@@ -54,7 +54,7 @@ fn mark_resize_tree(
     if tree == 0 {
         return Ok(());
     }
-    let pointers = format.block_size() as usize / ExtFormat::POINTER_BYTES;
+    let pointers = format.block_size() as usize / format.pointer_bytes();
     let checked = |block: u64| {
         if format.sb.is_valid_pointer(block) {
             Ok(block)
@@ -63,7 +63,7 @@ fn mark_resize_tree(
         }
     };
     let pointers_in = |bytes: &[u8]| -> Vec<u64> {
-        let all = (0..pointers).map(|i| ExtFormat::pointer_at(bytes, i));
+        let all = (0..pointers).map(|i| format.pointer_at(bytes, i));
         all.filter(|block| *block != 0).collect()
     };
     let mut all = vec![checked(tree)?];

@@ -1,5 +1,34 @@
 //! The UFS layout: UFS1 and UFS2 as FreeBSD has them, little- and big-endian.
 //!
-//! `format` holds the on-disk structures.
+//! `format` holds the on-disk structures; the rest is how they look to what all formats share
+//! ([`backstitch_unixfs`]). The tools that work on an image that nobody has mounted are above it, in
+//! `ufs-tools`.
+//!
+//! The unit of allocation is the *fragment*: the volume's block, what a bit of a group's map stands
+//! for, and what the shared part calls a block. A pointer leads to a block of up to eight fragments.
+//!
+//! | module | what |
+//! |---|---|
+//! | `image` | recognising an image |
+//! | `mount` | opening |
+//! | `state` | what an open file system keeps in memory, `groups` of cylinder groups |
+//! | `opened` | an open file system as a [`Format`](backstitch_unixfs::format::Format), `editor` an inode's fields |
+//! | `space` | maps and counters, `place` where new things go |
+//! | `counts` | counts and marks on the disk |
+//! | `xattrs` | attributes, in an inode's own blocks |
 
+mod counts;
+mod editor;
+mod fault;
 pub mod format;
+mod groups;
+mod image;
+pub mod kinds;
+mod mount;
+mod opened;
+mod place;
+mod space;
+mod state;
+mod xattrs;
+
+pub use image::{Ufs, is_on, read_superblock};

@@ -443,7 +443,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         plan: &Cut,
     ) {
-        plan.nullify_entries::<F>(v);
+        plan.nullify_entries(&self.format, v);
         let sectors = plan.count * self.sectors_per_block();
         self.edit_inode(v, number, &[], |e| {
             plan.nullify_pointers(e);

@@ -189,7 +189,7 @@ impl<F: Format> UnixFs<F> {
         let start = extension.logical * self.block_size() as u64;
         let is_hidden = self.is_behind_end(v, number, inode, start);
         v.hidden(is_hidden, |v| {
-            links.write::<F>(v, self.block_size(), &bits, &mut before_inode, is_unborn);
+            links.write(&self.format, v, &bits, &mut before_inode, is_unborn);
         });
         let id = self.change_inode_apart(v, number, is_apart, &before_inode, edit);
         self.note_contents_apart(v, number, id, is_apart);

@@ -43,7 +43,8 @@ impl<F: Format> UnixFs<F> {
         if !inode.is_directory() {
             return Err(Error::NotADirectory.into());
         }
-        if !inode.size().is_multiple_of(self.format.block_size().into()) {
+        let unit = F::Entries::UNIT_BYTES.min(self.block_size());
+        if !inode.size().is_multiple_of(unit as u64) {
             return Err(Error::corrupt(
                 Structure::directory(number),
                 Fault::SizeNotWhole {
@@ -57,7 +58,19 @@ impl<F: Format> UnixFs<F> {
 
     /// How many blocks a directory has.
     pub fn directory_blocks(&self, inode: &F::Inode) -> u64 {
-        inode.size() / u64::from(self.format.block_size())
+        inode.size().div_ceil(self.format.block_size().into())
+    }
+
+    /// The bytes of a directory's block that hold entries: of the last block those up to the
+    /// directory's end.
+    pub fn entries_part<'b>(&self, inode: &F::Inode, logical: u64, block: &'b [u8]) -> &'b [u8] {
+        // Known when this is compiled: in ext a directory is a whole number of blocks.
+        if F::Entries::UNIT_BYTES == usize::MAX {
+            return block;
+        }
+        let start = logical.saturating_mul(block.len() as u64);
+        let len = inode.size().saturating_sub(start);
+        &block[..len.min(block.len() as u64) as usize]
     }
 
     /// The physical block of a directory's block; `None` for a hole, which holds no names.
@@ -143,7 +156,8 @@ impl<F: Format> UnixFs<F> {
                 continue;
             };
             // The index knows where entries start.
-            let found = entry_at::<F::Entries>(v.read(block)?, offset, u32::MAX)
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
+            let found = entry_at::<F::Entries>(bytes, offset, u32::MAX)
                 .ok()
                 .filter(|e| e.inode != 0 && e.name == name);
             if let Some(entry) = found {
@@ -174,6 +188,7 @@ impl<F: Format> UnixFs<F> {
                 self.want_directory(v, inode)?;
                 return Err(Stop::Miss);
             };
+            let bytes = self.entries_part(inode, logical, bytes);
             let found = self.find_in_block(bytes, number, (logical, block), name)?;
             if found.is_some() {
                 return Ok(found);
@@ -269,7 +284,7 @@ impl<F: Format> UnixFs<F> {
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
             next = logical + 1;
-            let bytes = v.read(block)?;
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode != 0 {
@@ -318,7 +333,10 @@ impl<F: Format> UnixFs<F> {
             }
             // The bound was too high: now it is exact.
             let exact = match self.directory_block(v, inode, logical as u64)? {
-                Some(block) => largest_gap::<F::Entries>(v.read(block)?, unit).min(needed - 1),
+                Some(block) => {
+                    let bytes = self.entries_part(inode, logical as u64, v.read(block)?);
+                    largest_gap::<F::Entries>(bytes, unit).min(needed - 1)
+                }
                 None => 0,
             };
             if let Some(index) = self.state(number).index.as_mut() {
@@ -339,7 +357,8 @@ impl<F: Format> UnixFs<F> {
             return Ok(None);
         };
         let unit = entry_unit::<F::Entries>(v);
-        let found = find_gap::<F::Entries>(v.read(block)?, name.len(), unit)
+        let bytes = self.entries_part(inode, logical, v.read(block)?);
+        let found = find_gap::<F::Entries>(bytes, name.len(), unit)
             .map_err(|e| corrupt_directory(number, logical, e))?;
         Ok(found.map(|gap| Room {
             logical,
@@ -449,7 +468,8 @@ impl<F: Format> UnixFs<F> {
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
             next = logical + 1;
-            for entry in entries::<F::Entries>(v.read(block)?, self.format.inodes_count()) {
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
+            for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode == wanted && entry.name != b"." && entry.name != b".." {
                     let found = Found {
@@ -476,7 +496,8 @@ impl<F: Format> UnixFs<F> {
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
             next = logical + 1;
-            for entry in entries::<F::Entries>(v.read(block)?, self.format.inodes_count()) {
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
+            for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode != 0 && entry.name != b"." && entry.name != b".." {
                     return Ok(false);
@@ -520,6 +541,7 @@ impl<F: Format> UnixFs<F> {
                 self.want_blocks(v, &inode, logical..end)?;
                 return Err(Stop::Miss);
             };
+            let bytes = self.entries_part(&inode, logical, bytes);
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 let position = logical * bs + entry.offset as u64;

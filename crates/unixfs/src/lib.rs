@@ -67,7 +67,7 @@ pub use fault::Fault;
 pub use index::corrupt_directory;
 pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
 pub use map::Growth;
-pub use space::{checked_block, checked_run};
+pub use space::{checked_block, checked_run, read_bits};
 pub use state::UnixFs;
 pub use state::directory_index::hash as name_hash;
 pub use state::patches::PatchIds;

@@ -15,6 +15,7 @@ use backstitch_ordering::{PatchId, Volume};
 use crate::format::{Format, Inode, Picks};
 use crate::map::{Moved, Moves};
 use crate::rules::{Rule, holds, wait_for};
+use crate::space::are_in_memory;
 use crate::state::UnixFs;
 use crate::state::left_places::Left;
 use crate::state::patches::PatchIds;
@@ -66,7 +67,7 @@ impl<F: Format> UnixFs<F> {
             // No append fails for a bitmap that it has no need of.
             let group = self.format.group_of_block(*from);
             let is_there = group.0 < self.format.groups_count();
-            if !is_there || v.peek(self.format.block_bits(group).block).is_none() {
+            if !is_there || !are_in_memory(v, &self.format.block_bits(group)) {
                 return Ok(stay);
             }
             // Of a damaged file: a block that is its own, or marked as free, cannot be given away.

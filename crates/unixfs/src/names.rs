@@ -514,9 +514,16 @@ impl<F: Format> UnixFs<F> {
             let target = inode.inline_bytes().get(..len).map(<[u8]>::to_vec);
             return Ok(target.ok_or_else(|| does_not_fit("inode"))?);
         }
-        match self.map_blocks(v, &inode, 0, 1)? {
-            Mapped::Blocks(run) if len <= self.block_size() => {
-                Ok(v.read(run.start)?[..len].to_vec())
+        let blocks = len.div_ceil(self.block_size()) as u64;
+        match self.map_blocks(v, &inode, 0, blocks)? {
+            // All of it lies in one block of the format.
+            Mapped::Blocks(run) if blocks <= run.len.min(self.format.units_per_pointer()) => {
+                let mut target = Vec::with_capacity(len);
+                for block in run.start..run.start + blocks {
+                    target.extend_from_slice(v.read(block)?);
+                }
+                target.truncate(len);
+                Ok(target)
             }
             _ => Err(does_not_fit("block").into()),
         }

@@ -184,7 +184,8 @@ impl<F: Format> UnixFs<F> {
         let missing = || Error::corrupt(Structure::directory(number), Fault::NoParent);
         let block = self.directory_block(v, inode, 0)?.ok_or_else(missing)?;
         let inodes_count = self.format.inodes_count();
-        let found = entries::<F::Entries>(v.read(block)?, inodes_count)
+        let bytes = self.entries_part(inode, 0, v.read(block)?);
+        let found = entries::<F::Entries>(bytes, inodes_count)
             .map_while(std::result::Result::ok)
             .find(|e| e.name == b".." && e.inode != 0)
             .map(|e| Found {

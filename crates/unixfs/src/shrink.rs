@@ -242,7 +242,7 @@ impl<F: Format> UnixFs<F> {
         size: u64,
         now: Timestamp,
     ) -> PatchId {
-        let mut after = plan.nullify_entries::<F>(v);
+        let mut after = plan.nullify_entries(&self.format, v);
         let sectors = inode
             .sectors()
             .saturating_sub(plan.count * self.sectors_per_block());

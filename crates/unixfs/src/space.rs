@@ -1,9 +1,10 @@
 //! Blocks and inodes are given and taken back: what has to be known of that besides the format's
 //! bits.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use backstitch_layout::{Error, Step, Structure};
+use backstitch_layout::{Error, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
 use crate::fault::Fault;
@@ -38,7 +39,7 @@ impl<F: Format> UnixFs<F> {
     /// Whether an inode is marked as used.
     pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Step<bool> {
         let (bits, bit) = self.bit_of_inode(inode);
-        Ok(bits.marks(v.read(bits.block)?).is_used(bit))
+        Ok(bits.marks(&read_bits(v, &bits)?).is_used(bit))
     }
 
     /// The bits among which an inode's is, and which it is.
@@ -71,7 +72,7 @@ impl<F: Format> UnixFs<F> {
                 bits.marks(bytes).first_used(first, end).is_none()
                     || !holds(Rule::TableBlockForgottenOnlyIfUnused)
             };
-            if v.peek(bits.block).is_some_and(|bytes| is_unused(bytes)) {
+            if are_in_memory(v, &bits) && read_bits(v, &bits).is_ok_and(|bytes| is_unused(&bytes)) {
                 v.discard(block);
             }
         }
@@ -101,7 +102,8 @@ impl<F: Format> UnixFs<F> {
         let count = self.format.blocks_in_group(group) as usize;
         let stop = range.end.min(start + count as u64);
         let bits = self.format.block_bits(group);
-        let marks = bits.marks(v.read(bits.block)?);
+        let bytes = read_bits(v, &bits)?;
+        let marks = bits.marks(&bytes);
         let mut found = Vec::new();
         let mut bit = (first - start) as usize;
         while let Some(free) = marks.first_free(bit, count) {
@@ -121,6 +123,31 @@ impl<F: Format> UnixFs<F> {
             _ => checked_block(&self.format, block),
         }
     }
+}
+
+/// The blocks of a group's bits, one behind the other.
+///
+/// # Errors
+/// Where one is missing: then all of them are asked for.
+pub fn read_bits<'v>(v: &'v mut Volume<'_>, bits: &Bits) -> Step<Cow<'v, [u8]>> {
+    if bits.blocks == 1 {
+        return Ok(Cow::Borrowed(v.read(bits.block)?));
+    }
+    let blocks = bits.block..bits.block + bits.blocks;
+    let missing = blocks.clone().filter(|block| !v.want(*block)).count();
+    if missing > 0 {
+        return Err(Stop::Miss);
+    }
+    let mut bytes = Vec::new();
+    for block in blocks {
+        bytes.extend_from_slice(v.read(block)?);
+    }
+    Ok(Cow::Owned(bytes))
+}
+
+/// Whether all blocks of a group's bits are in memory.
+pub(crate) fn are_in_memory(v: &Volume<'_>, bits: &Bits) -> bool {
+    (bits.block..bits.block + bits.blocks).all(|block| v.peek(block).is_some())
 }
 
 /// A block of a map, or one that it leads to, that may be a file's.

@@ -21,6 +21,7 @@ use backstitch_layout::{FileType, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::Format;
+use crate::space::are_in_memory;
 use crate::state::UnixFs;
 use crate::state::inode::InodeState;
 use crate::state::spares::Spare;
@@ -64,7 +65,7 @@ impl<F: Format> UnixFs<F> {
         if 4 * left >= most
             || !is_room
             || !self.can_look_ahead(v)
-            || v.peek(self.format.inode_bits(group).block).is_none()
+            || !are_in_memory(v, &self.format.inode_bits(group))
         {
             return;
         }

@@ -130,9 +130,9 @@ impl Maps {
     }
 }
 
-/// A group's header and maps, whose offsets have been checked: every access stays in the block.
-#[derive(Clone, Copy, Debug)]
-pub struct CylinderGroup<'a> {
+/// A group's header, checked: its maps are within the group's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupHeader {
     /// Which one.
     pub group: GroupNumber,
     /// Where the maps are, as the header says.
@@ -143,8 +143,22 @@ pub struct CylinderGroup<'a> {
     pub initialised_inodes: u32,
     /// What the header counts.
     pub summary: RawSummaryCounts,
+}
+
+/// A group's header and maps, whose offsets have been checked: every access stays in the block.
+#[derive(Clone, Copy, Debug)]
+pub struct CylinderGroup<'a> {
+    header: GroupHeader,
     order: ByteOrder,
     bytes: &'a [u8],
+}
+
+impl std::ops::Deref for CylinderGroup<'_> {
+    type Target = GroupHeader;
+
+    fn deref(&self) -> &GroupHeader {
+        &self.header
+    }
 }
 
 /// The four counts of a group, unsigned.
@@ -182,17 +196,18 @@ impl From<RawSummaryCounts> for RawSummary {
     }
 }
 
-impl<'a> CylinderGroup<'a> {
-    /// Reads a group's header. `bytes` are those of its block, at least `fs_cgsize`.
+impl GroupHeader {
+    /// Reads a group's header, of which `bytes` are at least the first [`HEADER_BYTES`] of its
+    /// block.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] for a header that is not this group's, or whose maps are not within
-    /// the block. Counts are not compared with the maps.
+    /// the block.
     pub fn parse(
         sb: &Superblock,
         group: GroupNumber,
-        bytes: &'a [u8],
-    ) -> Result<CylinderGroup<'a>, FormatError> {
+        bytes: &[u8],
+    ) -> Result<GroupHeader, FormatError> {
         Self::checked(sb, group, bytes)
             .map_err(|fault| FormatError::corrupt(Structure::Descriptor { group }, fault))
     }
@@ -200,18 +215,12 @@ impl<'a> CylinderGroup<'a> {
     fn checked(
         sb: &Superblock,
         group: GroupNumber,
-        bytes: &'a [u8],
-    ) -> Result<CylinderGroup<'a>, GroupFault> {
-        let expected = sb.group_bytes as usize;
-        let Some(bytes) = bytes.get(..expected) else {
-            let found = bytes.len();
-            return Err(GroupFault::TooShort { found, expected });
-        };
+        bytes: &[u8],
+    ) -> Result<GroupHeader, GroupFault> {
         let raw = RawCylinderGroup::decode(sb.order, bytes);
         if raw.cg_magic != MAGIC {
-            return Err(GroupFault::Magic {
-                found: raw.cg_magic,
-            });
+            let found = raw.cg_magic;
+            return Err(GroupFault::Magic { found });
         }
         if raw.cg_cgx != group.0 {
             return Err(GroupFault::OtherGroup { found: raw.cg_cgx });
@@ -228,12 +237,35 @@ impl<'a> CylinderGroup<'a> {
             Version::Ufs1 => sb.inodes_per_group,
             Version::Ufs2 => raw.cg_initediblk.min(sb.inodes_per_group),
         };
-        Ok(CylinderGroup {
+        Ok(GroupHeader {
             group,
             maps: checked_maps(sb, &raw)?,
             fragments,
             initialised_inodes,
             summary: (&raw.cg_cs).into(),
+        })
+    }
+}
+
+impl<'a> CylinderGroup<'a> {
+    /// Reads a group's header. `bytes` are those of its block, at least `fs_cgsize`.
+    ///
+    /// # Errors
+    /// As [`GroupHeader::parse`], and where there are fewer bytes. Counts are not compared with the
+    /// maps.
+    pub fn parse(
+        sb: &Superblock,
+        group: GroupNumber,
+        bytes: &'a [u8],
+    ) -> Result<CylinderGroup<'a>, FormatError> {
+        let expected = sb.group_bytes as usize;
+        let Some(bytes) = bytes.get(..expected) else {
+            let found = bytes.len();
+            let fault = GroupFault::TooShort { found, expected };
+            return Err(FormatError::corrupt(Structure::Descriptor { group }, fault));
+        };
+        Ok(CylinderGroup {
+            header: GroupHeader::parse(sb, group, bytes)?,
             order: sb.order,
             bytes,
         })

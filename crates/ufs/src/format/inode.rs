@@ -107,6 +107,8 @@ pub struct Offsets {
     pub generation: usize,
     /// The first pointer; each has [`Version::pointer_bytes`].
     pub pointers: usize,
+    /// `di_modrev` (8 bytes).
+    pub revision: usize,
 }
 
 macro_rules! offsets {
@@ -126,6 +128,7 @@ macro_rules! offsets {
             flags: offset_of!($raw, di_flags),
             generation: offset_of!($raw, di_gen),
             pointers: offset_of!($raw, di_db),
+            revision: offset_of!($raw, di_modrev),
         }
     }};
 }
@@ -188,6 +191,9 @@ pub struct Inode {
     /// The addresses of fragments with which its blocks begin; a short symbolic link's target or a
     /// device number where there are none.
     pub pointers: [u64; POINTERS],
+    /// `di_modrev`: on a directory that was to be replaced, its
+    /// [mark](backstitch_unixfs::replaced).
+    pub revision: u64,
     /// Bytes of extended attributes.
     pub attribute_bytes: u32,
     /// Where they are.
@@ -234,6 +240,7 @@ impl Inode {
             changed: time(raw.di_ctime, raw.di_ctimensec),
             created: None,
             pointers,
+            revision: raw.di_modrev,
             attribute_bytes: 0,
             attribute_pointers: [0; ATTRIBUTE_POINTERS],
         }
@@ -260,6 +267,7 @@ impl Inode {
             changed: timestamp(raw.di_ctime, raw.di_ctimensec),
             created: Some(timestamp(raw.di_birthtime, raw.di_birthnsec)),
             pointers,
+            revision: raw.di_modrev,
             attribute_bytes: raw.di_extsize,
             attribute_pointers: raw.di_extb,
         }

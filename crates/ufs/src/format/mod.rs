@@ -22,7 +22,7 @@ pub mod summary;
 pub mod superblock;
 
 pub use backstitch_layout::FormatError;
-pub use group::{CylinderGroup, RawCylinderGroup};
+pub use group::{CylinderGroup, GroupHeader, RawCylinderGroup};
 pub use inode::{Inode, RawInode1, RawInode2};
 pub use order::{ByteOrder, OnDisk};
 pub use summary::{RawSummary, RawSummaryTotal};

@@ -123,6 +123,12 @@ impl Version {
         }
     }
 
+    /// A symbolic link with a target shorter than this has it in its inode, in the place of the
+    /// pointers.
+    pub const fn symlink_max(self) -> u32 {
+        15 * self.pointer_bytes() as u32
+    }
+
     /// Where `newfs` has the superblock.
     pub const fn usual_place(self) -> u64 {
         match self {
@@ -252,8 +258,11 @@ impl Superblock {
     /// The names of the features that keep us from reading; empty where we can.
     pub fn read_support(&self) -> Vec<String> {
         let mut names = Vec::new();
-        if self.raw.fs_maxsymlinklen <= 0 && self.version == Version::Ufs1 {
+        let symlink_max = self.raw.fs_maxsymlinklen;
+        if symlink_max <= 0 {
             names.push("4.3BSD directories".into());
+        } else if symlink_max != self.version.symlink_max() as i32 {
+            names.push(format!("short symbolic links of {symlink_max} bytes"));
         }
         names
     }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod mounted;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -45,8 +45,6 @@ pub trait Format: Space + Sized + Send + 'static {
     const ROOT_INODE: u32;
     /// The most names of an inode.
     const LINK_MAX: u16;
-    /// The bytes of a pointer in an indirect block.
-    const POINTER_BYTES: usize;
     /// The most units of 512 bytes that an inode can count.
     const SECTORS_MAX: u64;
     /// The most bytes of a directory.
@@ -94,10 +92,12 @@ pub trait Format: Space + Sized + Send + 'static {
         block: Option<u64>,
     );
 
+    /// The bytes of a pointer in an indirect block.
+    fn pointer_bytes(&self) -> usize;
     /// A pointer of an indirect block; 0 behind its end.
-    fn pointer_at(bytes: &[u8], index: usize) -> u64;
+    fn pointer_at(&self, bytes: &[u8], index: usize) -> u64;
     /// Pointers to blocks one after the other.
-    fn encode_pointers(blocks: &Range<u64>) -> SmallVec<[u8; 64]>;
+    fn encode_pointers(&self, blocks: &Range<u64>) -> SmallVec<[u8; 64]>;
     /// The map of an inode that has no pointers, which is read and never changed;
     /// `None` where it has some.
     fn foreign_map(

@@ -79,6 +79,12 @@ impl Picks {
 pub trait Space {
     /// Bytes of a block.
     fn block_size(&self) -> u32;
+    /// The blocks that a pointer leads to, a power of two: 1 where a pointer leads to one, a
+    /// block's fragments in UFS. The last block of a file may have fewer.
+    #[inline]
+    fn units_per_pointer(&self) -> u64 {
+        1
+    }
     /// The first block that can be a file's.
     fn first_data_block(&self) -> u64;
     /// One more than the last block's number.

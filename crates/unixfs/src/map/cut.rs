@@ -45,13 +45,14 @@ impl Cut {
     }
 
     /// Nullifies entries of indirect blocks. Returns the patches.
-    pub(crate) fn nullify_entries<F: Format>(&self, v: &mut Volume<'_>) -> Vec<PatchId> {
+    pub(crate) fn nullify_entries(&self, format: &impl Format, v: &mut Volume<'_>) -> Vec<PatchId> {
+        let pointer_bytes = format.pointer_bytes();
         let nullify = |entries: &Entries| {
-            let zeros = vec![0; entries.count * F::POINTER_BYTES];
+            let zeros = vec![0; entries.count * pointer_bytes];
             v.write(
                 entries.block,
                 kinds::INDIRECT,
-                entries.first * F::POINTER_BYTES,
+                entries.first * pointer_bytes,
                 &zeros,
                 &[],
             )

@@ -195,10 +195,10 @@ impl Links {
 
     /// Writes all nodes; a pointer to a new one waits for everything below it. Where the file
     /// `is_unborn` its inode waits for that, and no indirect block does.
-    pub(crate) fn write<F: Format>(
+    pub(crate) fn write(
         &self,
+        format: &impl Format,
         v: &mut Volume<'_>,
-        block_size: usize,
         bits: &[PatchId],
         before_inode: &mut PatchIds,
         is_unborn: bool,
@@ -230,8 +230,8 @@ impl Links {
                     before_inode.extend_from_slice(entries);
                 }
                 for (index, blocks) in &node.entries {
-                    let bytes = F::encode_pointers(blocks);
-                    let at = index * F::POINTER_BYTES;
+                    let bytes = format.encode_pointers(blocks);
+                    let at = index * format.pointer_bytes();
                     let id = v.write(node.block, kinds::INDIRECT, at, &bytes, &after);
                     before_inode.push(wait_for(Rule::SizeAfterIndirectEntry, id));
                 }
@@ -239,11 +239,11 @@ impl Links {
             }
             let mut contents = match node.moved_from.and_then(|from| v.peek(from)) {
                 Some(before) => before.to_vec(),
-                None => vec![0; block_size],
+                None => vec![0; format.block_size() as usize],
             };
             for (index, blocks) in &node.entries {
-                let bytes = F::encode_pointers(blocks);
-                let at = index * F::POINTER_BYTES;
+                let bytes = format.encode_pointers(blocks);
+                let at = index * format.pointer_bytes();
                 contents[at..at + bytes.len()].copy_from_slice(&bytes);
             }
             let id = v.initialise(node.block, kinds::INDIRECT, &contents, &[]);

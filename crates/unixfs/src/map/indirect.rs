@@ -24,12 +24,14 @@ pub(crate) struct Pointers<'m, F: Format> {
 impl<F: Format> BlockMap for Pointers<'_, F> {
     fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Step<Mapped> {
         let (fs, inode) = (self.fs, self.inode);
-        let Some(path) = fs.path_of(logical) else {
+        let units = fs.format.units_per_pointer();
+        let Some(path) = fs.path_of(logical / units) else {
             return Ok(Mapped::Hole(max));
         };
         if path.depth == 0 {
             let pointers = (path.root..DIRECT_POINTERS).map(|root| inode.pointer(root));
-            return fs.run_of(pointers, max);
+            let end = fs.tail_end(inode);
+            return fs.run_of(pointers, logical, max, end);
         }
         let (indirects, block) = fs.resolve(v, inode, &path)?;
         let n = fs.pointers_per_block();
@@ -41,19 +43,44 @@ impl<F: Format> BlockMap for Pointers<'_, F> {
             let within = path.indices[missing..path.depth]
                 .iter()
                 .fold(0, |at, index| at * n + *index as u64);
-            return Ok(Mapped::Hole((below - within).min(max)));
+            let hole = (below - within) * units - logical % units;
+            return Ok(Mapped::Hole(hole.min(max)));
         }
-        let bytes = v.read(indirects[path.depth - 1])?;
-        let pointers =
-            (path.indices[path.depth - 1]..n as usize).map(|index| F::pointer_at(bytes, index));
-        fs.run_of(pointers, max)
+        let leaf = indirects[path.depth - 1];
+        let (part, index) = fs.entry_place(leaf, path.indices[path.depth - 1]);
+        let bytes = v.read(part)?;
+        let pointers = (index..fs.pointers_per_unit()).map(|i| fs.format.pointer_at(bytes, i));
+        fs.run_of(pointers, logical, max, None)
     }
 }
 
 impl<F: Format> UnixFs<F> {
     /// Pointers in an indirect block.
     pub(crate) fn pointers_per_block(&self) -> u64 {
-        self.block_size() as u64 / F::POINTER_BYTES as u64
+        self.pointers_per_unit() as u64 * self.format.units_per_pointer()
+    }
+
+    /// Pointers in one of the units that an indirect block has.
+    fn pointers_per_unit(&self) -> usize {
+        self.block_size() / self.format.pointer_bytes()
+    }
+
+    /// Where an entry of an indirect block is: the unit, and its place among those there.
+    fn entry_place(&self, indirect: u64, index: usize) -> (u64, usize) {
+        if self.format.units_per_pointer() == 1 {
+            return (indirect, index);
+        }
+        let here = self.pointers_per_unit();
+        (indirect + (index / here) as u64, index % here)
+    }
+
+    /// Where a file ends whose last block, a direct one, has only as many units as its size needs;
+    /// `None` where each block has all of its units.
+    fn tail_end(&self, inode: &F::Inode) -> Option<u64> {
+        let units = self.format.units_per_pointer();
+        let end = inode.size().div_ceil(self.block_size() as u64);
+        (units > 1 && !end.is_multiple_of(units) && end <= units * DIRECT_POINTERS as u64)
+            .then_some(end)
     }
 
     /// The most blocks that a file can map.
@@ -123,8 +150,9 @@ impl<F: Format> UnixFs<F> {
     }
 
     fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Step<u64> {
-        let bytes = v.read(indirect)?;
-        self.checked_pointer(F::pointer_at(bytes, index))
+        let (unit, index) = self.entry_place(indirect, index);
+        let bytes = v.read(unit)?;
+        self.checked_pointer(self.format.pointer_at(bytes, index))
     }
 
     /// The indirect blocks on the way to a block, as far as they exist (0 from the first missing
@@ -147,25 +175,45 @@ impl<F: Format> UnixFs<F> {
         Ok((indirects, block))
     }
 
-    fn run_of(&self, mut pointers: impl Iterator<Item = u64>, max: u64) -> Step<Mapped> {
+    /// What pointers say, of which the first one leads to the block with unit `logical`. Behind
+    /// `end` the block with the file's last unit has no units.
+    fn run_of(
+        &self,
+        mut pointers: impl Iterator<Item = u64>,
+        logical: u64,
+        max: u64,
+        end: Option<u64>,
+    ) -> Step<Mapped> {
+        let units = self.format.units_per_pointer();
+        let within = logical % units;
         let Some(first) = pointers.next() else {
             return Ok(Mapped::Hole(1));
         };
-        let mut len = 1;
-        let rest = pointers.take(max.saturating_sub(1) as usize);
+        let mut len = units - within;
+        let rest = pointers.take(max.saturating_sub(len).div_ceil(units) as usize);
         if first == 0 {
-            len += rest.take_while(|p| *p == 0).count() as u64;
+            len += rest.take_while(|p| *p == 0).count() as u64 * units;
             return Ok(Mapped::Hole(len));
         }
         let mut next = first;
         for pointer in rest {
-            next = next.wrapping_add(1);
+            next = next.wrapping_add(units);
             if pointer != next {
                 break;
             }
-            len += 1;
+            len += units;
         }
-        let run = Run { start: first, len };
+        if let Some(end) = end
+            && let block_end = end.next_multiple_of(units)
+            && logical < block_end
+        {
+            match end.checked_sub(logical) {
+                Some(left) if left > 0 => len = len.min(left),
+                _ => return Ok(Mapped::Hole(block_end - logical)),
+            }
+        }
+        let start = first.wrapping_add(within);
+        let run = Run { start, len };
         Ok(Mapped::Blocks(checked_run(&self.format, run)?))
     }
 }
@@ -315,10 +363,10 @@ impl<F: Format> UnixFs<F> {
             let last = end.div_ceil(child_span).min(n) as usize;
             let (entries, others): (Vec<u64>, bool) = {
                 let bytes = v.read(block)?;
-                let mapped = |index| F::pointer_at(bytes, index) != 0;
+                let mapped = |index| self.format.pointer_at(bytes, index) != 0;
                 (
                     (first..last)
-                        .map(|index| F::pointer_at(bytes, index))
+                        .map(|index| self.format.pointer_at(bytes, index))
                         .collect(),
                     (0..first).any(mapped) || (last..n as usize).any(mapped),
                 )
@@ -374,7 +422,7 @@ impl<F: Format> UnixFs<F> {
         let mut index = (below - base).div_ceil(span).min(n) as usize;
         while index > 0 {
             index -= 1;
-            let entry = F::pointer_at(v.read(block)?, index);
+            let entry = self.format.pointer_at(v.read(block)?, index);
             if entry == 0 {
                 continue;
             }

@@ -6,6 +6,7 @@ use backstitch_ordering::Volume;
 use crate::fault::Fault;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
+use crate::space::read_bits;
 use crate::state::UnixFs;
 use crate::state::reclaim::DIRECTORY;
 use crate::state::reclaim::{Phase, Reclaim, kind};
@@ -60,11 +61,14 @@ impl<F: Format> UnixFs<F> {
     fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: GroupNumber) -> Step<()> {
         let to = self.format.groups_count().min(group.0 + GROUPS_AHEAD);
         for g in (group.0..to).map(GroupNumber) {
-            v.want(self.format.block_bits(g).block);
-            v.want(self.format.inode_bits(g).block);
+            for bits in [self.format.block_bits(g), self.format.inode_bits(g)] {
+                for block in bits.block..bits.block + bits.blocks {
+                    v.want(block);
+                }
+            }
         }
-        v.read(self.format.block_bits(group).block)?;
-        v.read(self.format.inode_bits(group).block)?;
+        read_bits(v, &self.format.block_bits(group))?;
+        read_bits(v, &self.format.inode_bits(group))?;
         Ok(())
     }
 
@@ -104,7 +108,8 @@ impl<F: Format> UnixFs<F> {
         } = self.used_part(r, group);
         let first = self.format.group_first_block(group);
         let bits = self.format.block_bits(group);
-        let marked = bits.marks(v.read(bits.block)?);
+        let bytes = read_bits(v, &bits)?;
+        let marked = bits.marks(&bytes);
         let lost =
             (used.iter().zip(touched).zip(marked.used_bytes())).any(|((u, t), m)| u & !t & !m != 0);
         let is_lost = |bit: &usize| {
@@ -143,7 +148,8 @@ impl<F: Format> UnixFs<F> {
         } = self.used_part(r, group);
         let first = self.format.group_first_block(group);
         let bits = self.format.block_bits(group);
-        let marked = bits.marks(v.read(bits.block)?);
+        let bytes = read_bits(v, &bits)?;
+        let marked = bits.marks(&bytes);
         let mut runs: Vec<Run> = Vec::new();
         for bit in 0..blocks {
             let is_leaked =
@@ -153,7 +159,7 @@ impl<F: Format> UnixFs<F> {
             }
         }
         let bits = self.format.inode_bits(group);
-        let bytes = v.read_shared(bits.block)?;
+        let bytes = read_bits(v, &bits)?.into_owned();
         let inodes = bits.marks(&bytes);
         self.free_runs(v, &runs);
         r.freed_blocks += runs.iter().map(|run| run.len).sum::<u64>();

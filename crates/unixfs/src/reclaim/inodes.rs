@@ -8,6 +8,7 @@ use backstitch_ordering::{PatchId, Volume};
 use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::rules::{Rule, wait_for_all};
+use crate::space::read_bits;
 use crate::state::UnixFs;
 use crate::state::reclaim::DIRECTORY;
 use crate::state::reclaim::{Phase, Reclaim, code_of, kind};
@@ -38,7 +39,7 @@ impl<F: Format> UnixFs<F> {
         }
         let per_block = u64::from(self.format.inodes_per_block());
         let bits = self.format.inode_bits(group);
-        let bytes = v.read_shared(bits.block)?;
+        let bytes = read_bits(v, &bits)?.into_owned();
         let marks = bits.marks(&bytes);
         let per_group = self.format.inodes_per_group() as usize;
         let (mut blocks, mut missing) = (Vec::new(), false);

@@ -198,7 +198,7 @@ impl<F: Format> UnixFs<F> {
         if plan.is_empty() {
             return Err(corrupt(number, Fault::BlocksPastEnd).into());
         }
-        let mut after = plan.nullify_entries::<F>(v);
+        let mut after = plan.nullify_entries(&self.format, v);
         after.push(self.edit_inode(v, number, &[], |e| plan.nullify_pointers(e)));
         plan.freed.iter().for_each(|run| r.touch(*run));
         r.freed_blocks += plan.freed.iter().map(|run| run.len).sum::<u64>();

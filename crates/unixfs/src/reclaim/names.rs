@@ -127,7 +127,8 @@ impl<F: Format> UnixFs<F> {
         }
         let mut seen = Vec::new();
         for (logical, block) in blocks {
-            for entry in entries::<F::Entries>(v.read(block)?, self.format.inodes_count()) {
+            let bytes = self.entries_part(inode, logical, v.read(block)?);
+            for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode == 0 {
                     continue;

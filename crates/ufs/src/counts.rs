@@ -1,0 +1,204 @@
+//! The counts and marks on the disk: of groups, of the summary array, of the superblock.
+
+use backstitch_layout::{GroupNumber, Step, Stop, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+use backstitch_store::BlockKind;
+use backstitch_unixfs::bitmap::Bits;
+use backstitch_unixfs::read_bits;
+
+use crate::format::group::{Derived, offset as group_offset};
+use crate::format::superblock::{FLAG_NEEDS_CHECK, offset};
+use crate::format::{CylinderGroup, OnDisk, RawSummary, RawSummaryTotal, Version};
+use crate::image::from_format;
+use crate::kinds;
+use crate::state::UfsFormat;
+
+impl<const BIG: bool> UfsFormat<BIG> {
+    /// The fragments of a group's header and maps, as bits are read.
+    fn group_blocks(&self, group: GroupNumber) -> Bits {
+        Bits {
+            block: self.groups.list[group.index()].header,
+            blocks: self.sb.group_bytes.div_ceil(self.sb.fragment_bytes).into(),
+            first_byte: 0,
+            set_is_free: false,
+        }
+    }
+
+    /// The fragment with which the superblock begins, and its offset there.
+    fn superblock_place(&self) -> (u64, usize) {
+        let fragment = u64::from(self.sb.fragment_bytes);
+        (
+            self.sb.place / fragment,
+            (self.sb.place % fragment) as usize,
+        )
+    }
+
+    /// Writes what follows from the maps of groups that changed, then the summary array and the
+    /// totals.
+    pub(crate) fn write_counts(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
+        let stale = |group: &GroupNumber| self.groups.list[group.index()].is_stale;
+        let groups: Vec<_> = GroupNumber::all(self.sb.groups).filter(stale).collect();
+        let mut missing = false;
+        for group in &groups {
+            let blocks = self.group_blocks(*group);
+            for block in blocks.block..blocks.block + blocks.blocks {
+                missing |= !v.want(block);
+            }
+            missing |= !v.want(self.summary_place(group.index()).0);
+        }
+        let (first, _) = self.superblock_place();
+        for block in first..first + self.superblock_fragments() {
+            missing |= !v.want(block);
+        }
+        if missing {
+            return Err(Stop::Miss);
+        }
+        for group in groups {
+            self.write_counts_of(v, group)?;
+        }
+        self.write_totals(v, now)
+    }
+
+    fn superblock_fragments(&self) -> u64 {
+        let (_, offset) = self.superblock_place();
+        let end = offset + crate::format::superblock::SUPERBLOCK_BYTES;
+        end.div_ceil(self.sb.fragment_bytes as usize) as u64
+    }
+
+    /// What follows from a group's maps: its counts, sums and map of free blocks.
+    fn write_counts_of(&mut self, v: &mut Volume<'_>, group: GroupNumber) -> Step<()> {
+        let order = self.sb.order;
+        let bytes = read_bits(v, &self.group_blocks(group))?.into_owned();
+        let (derived, maps, free_inodes) = {
+            let cg = CylinderGroup::parse(&self.sb, group, &bytes).map_err(from_format)?;
+            let used = (0..self.sb.inodes_per_group).filter(|index| cg.is_inode_used(*index));
+            let free_inodes = self.sb.inodes_per_group - used.count() as u32;
+            let derived = Derived::of(&self.sb, cg.fragment_map(), cg.fragments);
+            (derived, cg.maps, free_inodes)
+        };
+        let g = &self.groups.list[group.index()];
+        let header = g.header;
+        let summary = RawSummary {
+            cs_ndir: g.directories as i32,
+            cs_nbfree: derived.free_blocks as i32,
+            cs_nifree: free_inodes as i32,
+            cs_nffree: derived.free_fragments as i32,
+        };
+        let summary = summary.to_bytes(order);
+        let sums = derived.fragment_sums.to_bytes(order);
+        let mut parts = vec![
+            (group_offset::SUMMARY, summary.clone()),
+            (group_offset::FRAGMENT_SUMS, sums),
+        ];
+        if maps.cluster_sums > 0 {
+            // The sum of no length overlaps the map before it.
+            let sums = derived.cluster_sums[1..].iter();
+            let sums: Vec<u8> = sums.flat_map(|sum| order.bytes_of_u32(*sum)).collect();
+            parts.push((maps.cluster_sums + 4, sums));
+            parts.push((maps.clusters_free, derived.cluster_map));
+        }
+        for (at, new) in parts {
+            if bytes[at..at + new.len()] != new {
+                self.write_at(v, header, kinds::GROUP, at, &new);
+            }
+        }
+        let (fragment, at) = self.summary_place(group.index());
+        self.write_at(v, fragment, kinds::SUMMARY, at, &summary);
+        self.groups.list[group.index()].is_stale = false;
+        Ok(())
+    }
+
+    /// The sums of the summary array, in the superblock, and the time.
+    fn write_totals(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
+        let order = self.sb.order;
+        let summary = self.sb.summary_fragments();
+        if summary
+            .clone()
+            .filter(|fragment| !v.want(*fragment))
+            .count()
+            > 0
+        {
+            return Err(Stop::Miss);
+        }
+        let mut total = RawSummaryTotal::default();
+        for group in 0..self.groups.list.len() {
+            let (fragment, at) = self.summary_place(group);
+            total.add(&RawSummary::decode(order, &v.read(fragment)?[at..]));
+        }
+        let (block, base) = self.superblock_place();
+        let mut parts = vec![
+            (offset::SUMMARY_TOTAL, total.to_bytes(order)),
+            (offset::TIME, now.seconds.to_bytes(order)),
+        ];
+        if self.sb.version == Version::Ufs1 {
+            let old = RawSummary {
+                cs_ndir: total.cs_ndir as i32,
+                cs_nbfree: total.cs_nbfree as i32,
+                cs_nifree: total.cs_nifree as i32,
+                cs_nffree: total.cs_nffree as i32,
+            };
+            parts.push((offset::OLD_SUMMARY_TOTAL, old.to_bytes(order)));
+            parts.push((offset::OLD_TIME, (now.seconds as i32).to_bytes(order)));
+        }
+        for (at, bytes) in parts {
+            self.write_at(v, block, kinds::SUPERBLOCK, base + at, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes that begin at a byte counted from a fragment on, and may go on in the next ones.
+    /// All of them are in memory. Returns the patches.
+    fn write_at(
+        &self,
+        v: &mut Volume<'_>,
+        first: u64,
+        kind: BlockKind,
+        at: usize,
+        bytes: &[u8],
+    ) -> Vec<PatchId> {
+        let fragment = self.sb.fragment_bytes as usize;
+        let (mut at, mut rest) = (at, bytes);
+        let mut patches = Vec::new();
+        while !rest.is_empty() {
+            let (block, within) = (first + (at / fragment) as u64, at % fragment);
+            let (here, behind) = rest.split_at(rest.len().min(fragment - within));
+            patches.push(v.write(block, kind, within, here, &[]));
+            (at, rest) = (at + here.len(), behind);
+        }
+        patches
+    }
+
+    /// Says that the image is not clean, and needs a check. Returns what every change comes after.
+    ///
+    /// The commit point of a mount for writing.
+    pub(crate) fn say_in_use(&mut self, v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
+        let (block, base) = self.superblock_place();
+        for fragment in block..block + self.superblock_fragments() {
+            v.read(fragment)?;
+        }
+        let flags = (self.sb.flags | FLAG_NEEDS_CHECK).to_bytes(self.sb.order);
+        let mut marks = self.write_at(v, block, kinds::SUPERBLOCK, base + offset::FLAGS, &flags);
+        let clean = base + offset::CLEAN;
+        marks.extend(self.write_at(v, block, kinds::SUPERBLOCK, clean, &[0]));
+        Ok(marks)
+    }
+
+    /// The very last write: the image is clean again, with the flags that it had, unless a crash
+    /// left leaks in it.
+    ///
+    /// The commit point of an unmount.
+    pub(crate) fn say_clean(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Step<()> {
+        let (block, base) = self.superblock_place();
+        for fragment in block..block + self.superblock_fragments() {
+            v.read(fragment)?;
+        }
+        if has_leaks {
+            return Ok(());
+        }
+        let flags = self.sb.flags.to_bytes(self.sb.order);
+        self.write_at(v, block, kinds::SUPERBLOCK, base + offset::FLAGS, &flags);
+        let clean = base + offset::CLEAN;
+        self.write_at(v, block, kinds::SUPERBLOCK, clean, &[1]);
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What is known of cylinder groups: where their maps are, and how much is free in them.
+
+use backstitch_layout::GroupNumber;
+use backstitch_ordering::PatchId;
+
+use crate::format::Superblock;
+use crate::format::group::{GroupHeader, Maps};
+
+/// What is known of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    /// The fragment with which its header begins.
+    pub(crate) header: u64,
+    pub(crate) maps: Maps,
+    /// Fragments of the group.
+    pub(crate) fragments: u32,
+    /// Free fragments, those of whole free blocks included.
+    pub(crate) free_fragments: u32,
+    pub(crate) free_inodes: u32,
+    pub(crate) directories: u32,
+    /// The inodes that have been initialised, the first ones.
+    pub(crate) initialised_inodes: u32,
+    /// What the use of inodes that were initialised last comes after.
+    pub(crate) initialised: PatchId,
+    /// No fragment before this one (counted in the group) is free.
+    pub(crate) first_free_hint: u32,
+    /// No inode before this one (counted in the group) is free.
+    pub(crate) first_free_inode_hint: u32,
+    /// Directories made one after the other here, without a file in between.
+    pub(crate) contiguous_directories: u32,
+    /// Its counts on the disk are not those of its maps.
+    pub(crate) is_stale: bool,
+}
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) list: Vec<Group>,
+    free_fragments: u64,
+    free_inodes: u32,
+    directories: u64,
+}
+
+impl Groups {
+    /// Takes the headers' counts for true.
+    pub(crate) fn new(sb: &Superblock, headers: &[GroupHeader]) -> Groups {
+        let mut groups = Groups::default();
+        for header in headers {
+            let counts = header.summary;
+            let whole = u64::from(counts.free_blocks) * u64::from(sb.fragments_per_block);
+            let free = (whole + u64::from(counts.free_fragments)).min(header.fragments.into());
+            let group = Group {
+                header: sb.group_header(header.group),
+                maps: header.maps,
+                fragments: header.fragments,
+                free_fragments: free as u32,
+                free_inodes: counts.free_inodes.min(sb.inodes_per_group),
+                directories: counts.directories,
+                initialised_inodes: header.initialised_inodes,
+                initialised: PatchId::COMMITTED,
+                first_free_hint: 0,
+                first_free_inode_hint: 0,
+                contiguous_directories: 0,
+                is_stale: false,
+            };
+            groups.free_fragments += u64::from(group.free_fragments);
+            groups.free_inodes += group.free_inodes;
+            groups.directories += u64::from(group.directories);
+            groups.list.push(group);
+        }
+        groups
+    }
+
+    pub(crate) fn free_fragments(&self) -> u64 {
+        self.free_fragments
+    }
+
+    pub(crate) fn free_inodes(&self) -> u32 {
+        self.free_inodes
+    }
+
+    pub(crate) fn directories(&self) -> u64 {
+        self.directories
+    }
+
+    pub(crate) fn take_fragments(&mut self, group: usize, count: u32) {
+        let g = &mut self.list[group];
+        g.free_fragments = g.free_fragments.saturating_sub(count);
+        g.is_stale = true;
+        self.free_fragments = self.free_fragments.saturating_sub(count.into());
+    }
+
+    pub(crate) fn give_fragments(&mut self, group: usize, first: u32, count: u32) {
+        let g = &mut self.list[group];
+        g.free_fragments += count;
+        g.is_stale = true;
+        g.first_free_hint = g.first_free_hint.min(first);
+        self.free_fragments += u64::from(count);
+    }
+
+    pub(crate) fn take_inode(&mut self, group: usize, directory: bool) {
+        self.free_inodes = self.free_inodes.saturating_sub(1);
+        let g = &mut self.list[group];
+        g.free_inodes = g.free_inodes.saturating_sub(1);
+        g.is_stale = true;
+        // As FreeBSD counts: a file takes one off.
+        g.contiguous_directories = match directory {
+            true => g.contiguous_directories + 1,
+            false => g.contiguous_directories.saturating_sub(1),
+        };
+        if directory {
+            self.note_directory(group);
+        }
+    }
+
+    pub(crate) fn give_inode(&mut self, group: usize, index: u32, directory: bool) {
+        self.free_inodes += 1;
+        let g = &mut self.list[group];
+        g.free_inodes += 1;
+        g.is_stale = true;
+        g.first_free_inode_hint = g.first_free_inode_hint.min(index);
+        if directory {
+            g.directories = g.directories.saturating_sub(1);
+            self.directories = self.directories.saturating_sub(1);
+        }
+    }
+
+    /// An inode of the group that is marked as used already becomes a directory.
+    pub(crate) fn note_directory(&mut self, group: usize) {
+        self.list[group].directories += 1;
+        self.list[group].is_stale = true;
+        self.directories += 1;
+    }
+
+    /// A group has so many directories.
+    pub(crate) fn set_directories(&mut self, group: GroupNumber, directories: u32) {
+        let g = &mut self.list[group.index()];
+        self.directories = self.directories - u64::from(g.directories) + u64::from(directories);
+        g.is_stale |= g.directories != directories;
+        g.directories = directories;
+    }
+}

@@ -1,0 +1,380 @@
+//! Fragments and inodes: where they are, maps on the disk, counts in memory.
+//!
+//! What follows from the maps of a group, its counts, its sums of runs and its map of free blocks,
+//! is not kept up to date on the disk: it has no dependencies and is recomputed after a crash. It
+//! is written when unmounting.
+
+use backstitch_layout::{Error, FreeSpaceReader, GroupNumber, Step, Structure};
+use backstitch_ordering::{PatchId, Volume};
+use backstitch_unixfs::bitmap::Bits;
+use backstitch_unixfs::format::{Picks, Purpose, Space};
+use backstitch_unixfs::{Fault, PatchIds, Run, read_bits};
+use smallvec::SmallVec;
+
+use crate::format::ROOT_INODE;
+use crate::kinds;
+use crate::state::UfsFormat;
+
+/// A part of a run that lies in one group: the group, the first fragment counted in it, how many.
+pub(crate) type Part = (usize, u32, u32);
+
+impl<const BIG: bool> Space for UfsFormat<BIG> {
+    fn block_size(&self) -> u32 {
+        self.sb.fragment_bytes
+    }
+
+    fn units_per_pointer(&self) -> u64 {
+        self.sb.fragments_per_block.into()
+    }
+
+    fn first_data_block(&self) -> u64 {
+        0
+    }
+
+    fn blocks_count(&self) -> u64 {
+        self.sb.fragments
+    }
+
+    fn reserved_blocks(&self) -> u64 {
+        let percent = self.sb.raw.fs_minfree.clamp(0, 100) as u64;
+        self.data_fragments() / 100 * percent
+    }
+
+    fn overhead_blocks(&self) -> u64 {
+        self.sb.fragments - self.data_fragments()
+    }
+
+    /// The last number: that of the first inode is 0.
+    fn inodes_count(&self) -> u32 {
+        self.sb.inodes() - 1
+    }
+
+    fn first_inode(&self) -> u32 {
+        ROOT_INODE + 1
+    }
+
+    fn free_blocks(&self) -> u64 {
+        self.groups.free_fragments()
+    }
+
+    fn free_inodes(&self) -> u32 {
+        self.groups.free_inodes()
+    }
+
+    fn groups_count(&self) -> u32 {
+        self.sb.groups
+    }
+
+    fn group_of_block(&self, block: u64) -> GroupNumber {
+        self.sb.group_of(block)
+    }
+
+    fn group_first_block(&self, group: GroupNumber) -> u64 {
+        self.sb.group_start(group)
+    }
+
+    fn blocks_in_group(&self, group: GroupNumber) -> u32 {
+        self.sb.fragments_in_group(group)
+    }
+
+    fn blocks_per_group(&self) -> u32 {
+        self.sb.fragments_per_group
+    }
+
+    fn group_of_inode(&self, inode: u32) -> GroupNumber {
+        self.sb.group_of_inode(inode)
+    }
+
+    fn group_first_inode(&self, group: GroupNumber) -> u32 {
+        group.0 * self.sb.inodes_per_group
+    }
+
+    fn inodes_per_group(&self) -> u32 {
+        self.sb.inodes_per_group
+    }
+
+    fn free_inodes_in(&self, group: GroupNumber) -> u32 {
+        self.groups.list[group.index()].free_inodes
+    }
+
+    fn block_bits(&self, group: GroupNumber) -> Bits {
+        let g = &self.groups.list[group.index()];
+        self.bits(g.header, g.maps.fragments_free, g.fragments, true)
+    }
+
+    fn inode_bits(&self, group: GroupNumber) -> Bits {
+        let g = &self.groups.list[group.index()];
+        let inodes = self.sb.inodes_per_group;
+        self.bits(g.header, g.maps.inodes_used, inodes, false)
+    }
+
+    fn inodes_per_block(&self) -> u32 {
+        self.sb.fragment_bytes / self.sb.version.inode_bytes() as u32
+    }
+
+    fn own_runs(&self, visit: &mut dyn FnMut(u64, u64)) {
+        for group in GroupNumber::all(self.sb.groups) {
+            let own = self.sb.own_fragments(group);
+            visit(own.start, own.end - own.start);
+        }
+        let summary = self.sb.summary_fragments();
+        visit(summary.start, summary.end - summary.start);
+    }
+
+    fn set_directories(&mut self, group: GroupNumber, directories: u32) {
+        self.groups.set_directories(group, directories);
+    }
+
+    fn note_directory(&mut self, group: GroupNumber) {
+        self.groups.note_directory(group.index());
+    }
+
+    /// Fragments inside the file system, of which none is a group's own or the summary's.
+    fn is_data_run(&self, run: Run) -> bool {
+        let end = run.start.checked_add(run.len);
+        if end.is_none_or(|end| end > self.sb.fragments) {
+            return false;
+        }
+        let touches =
+            |own: std::ops::Range<u64>| run.start < own.end && own.start < run.start + run.len;
+        !touches(self.sb.summary_fragments())
+            && self
+                .parts(run)
+                .iter()
+                .all(|(group, _, _)| !touches(self.sb.own_fragments(GroupNumber::at(*group))))
+    }
+
+    fn goal_near(&self, inode: u32) -> u64 {
+        self.sb.group_data(self.sb.group_of_inode(inode))
+    }
+
+    /// Directories lie among files.
+    fn directories_end(&self, _block: u64) -> Option<u64> {
+        None
+    }
+
+    fn pick_run(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        _purpose: Purpose,
+        goal: u64,
+        want: u64,
+        _grows: bool,
+        picks: &Picks,
+    ) -> Step<Run> {
+        self.place_run(v, inode, goal, want, picks)
+    }
+
+    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks) -> Step<Option<u64>> {
+        let goal = self.goal_near(inode);
+        let block = self.units_per_pointer();
+        let run = self.place_run(v, inode, goal, block, picks)?;
+        Ok((run.len == block).then_some(run.start))
+    }
+
+    /// Nothing is reserved: whole blocks follow each other, and the last fragments move.
+    fn note_taken(&mut self, _inode: u32, _run: Run, _grows: bool) {}
+
+    fn has_window(&self, inode: u32) -> bool {
+        self.windows.is_there(inode)
+    }
+
+    fn drop_window(&mut self, inode: u32) {
+        self.windows.drop_of(inode);
+    }
+
+    fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
+        self.flip_fragment_bits(v, run, patches);
+        for (group, _, count) in self.parts(run) {
+            self.groups.take_fragments(group, count);
+        }
+    }
+
+    fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
+        self.flip_fragment_bits(v, run, &mut PatchIds::new());
+        for (group, first, count) in self.parts(run) {
+            self.groups.give_fragments(group, first, count);
+        }
+    }
+
+    fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()> {
+        for (group, first, count) in self.parts(run) {
+            let group = GroupNumber::at(group);
+            let bits = self.block_bits(group);
+            let bytes = read_bits(v, &bits)?;
+            let (first, end) = (first as usize, (first + count) as usize);
+            if bits.marks(&bytes).first_free(first, end).is_some() {
+                let fault = Fault::RunInUseButFree {
+                    start: run.start,
+                    end: run.end(),
+                };
+                return Err(Error::corrupt(Structure::BlockBitmap { group }, fault).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber) {
+        let header = self.groups.list[group.index()].header;
+        for fragment in 0..u64::from(self.sb.group_bytes.div_ceil(self.sb.fragment_bytes)) {
+            v.expect(header + fragment);
+        }
+        v.expect(self.summary_place(group.index()).0);
+    }
+
+    fn pick_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        parent: u32,
+        _name: &[u8],
+        directory: bool,
+    ) -> Step<Option<u32>> {
+        self.place_inode(v, parent, directory)
+    }
+
+    fn free_inode_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        group: GroupNumber,
+        _directory: bool,
+    ) -> Step<Option<u32>> {
+        self.place_inode_in(v, group.index())
+    }
+
+    /// A file's inode goes beside its directory's.
+    fn group_for_file(&self, home: GroupNumber, _name: &[u8]) -> GroupNumber {
+        home
+    }
+
+    fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId {
+        let group = self.sb.group_of_inode(inode).index();
+        self.groups.take_inode(group, directory);
+        self.flip_inode_bit(v, inode)
+    }
+
+    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
+        let group = self.sb.group_of_inode(inode).index();
+        let index = inode % self.sb.inodes_per_group;
+        self.groups.give_inode(group, index, directory);
+        self.flip_inode_bit(v, inode);
+    }
+
+    fn free_space_reader(&self) -> FreeSpaceReader {
+        let fragment_bytes = u64::from(self.sb.fragment_bytes);
+        let groups: Vec<_> = GroupNumber::all(self.sb.groups)
+            .map(|group| {
+                let first = self.sb.group_start(group);
+                let count = self.sb.fragments_in_group(group) as usize;
+                (self.block_bits(group), first, count)
+            })
+            .collect();
+        Box::new(move |device| {
+            let mut runs = Vec::new();
+            for (bits, first, count) in groups {
+                let mut bytes = vec![0; (bits.blocks * fragment_bytes) as usize];
+                device.read(bits.block * fragment_bytes, &mut bytes)?;
+                let marks = bits.marks(&bytes);
+                let mut bit = 0;
+                while let Some(free) = marks.first_free(bit, count) {
+                    bit = marks.first_used(free, count).unwrap_or(count);
+                    runs.push(first + free as u64..first + bit as u64);
+                }
+            }
+            Ok(runs)
+        })
+    }
+}
+
+impl<const BIG: bool> UfsFormat<BIG> {
+    /// Fragments that files can have: those behind each group's own, without the summary's.
+    fn data_fragments(&self) -> u64 {
+        let groups = GroupNumber::all(self.sb.groups);
+        let own = groups.map(|group| self.sb.own_fragments(group));
+        let own: u64 = own.map(|own| own.end - own.start).sum();
+        let summary = self.sb.summary_fragments();
+        (self.sb.fragments).saturating_sub(own + (summary.end - summary.start))
+    }
+
+    /// So many bits from a byte of a group's block on.
+    fn bits(&self, header: u64, byte: usize, count: u32, set_is_free: bool) -> Bits {
+        let fragment = self.sb.fragment_bytes as usize;
+        let first_byte = byte % fragment;
+        let bytes = (count as usize).div_ceil(8);
+        Bits {
+            block: header + (byte / fragment) as u64,
+            blocks: ((first_byte + bytes).div_ceil(fragment)).max(1) as u64,
+            first_byte,
+            set_is_free,
+        }
+    }
+
+    /// A run cut at the borders of groups.
+    pub(crate) fn parts(&self, run: Run) -> SmallVec<[Part; 2]> {
+        let mut parts = SmallVec::new();
+        let mut at = run.start;
+        while at < run.end() {
+            let group = self.sb.group_of(at);
+            let first = (at - self.sb.group_start(group)) as u32;
+            let left = u64::from(self.sb.fragments_in_group(group) - first);
+            let count = left.min(run.end() - at) as u32;
+            parts.push((group.index(), first, count));
+            at += u64::from(count);
+        }
+        parts
+    }
+
+    fn flip_fragment_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
+        for (group, first, count) in self.parts(run) {
+            let bits = self.block_bits(GroupNumber::at(group));
+            self.flip_bits(v, &bits, first, count, &[], patches);
+        }
+    }
+
+    fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32) -> PatchId {
+        let group = self.sb.group_of_inode(inode);
+        let bits = self.inode_bits(group);
+        let after = [self.groups.list[group.index()].initialised];
+        let mut patches = PatchIds::new();
+        let index = inode % self.sb.inodes_per_group;
+        self.flip_bits(v, &bits, index, 1, &after, &mut patches);
+        patches[0]
+    }
+
+    /// Flips `count` bits from `first` on, a word of four bytes at a time: a word does not cross a
+    /// fragment.
+    fn flip_bits(
+        &self,
+        v: &mut Volume<'_>,
+        bits: &Bits,
+        first: u32,
+        count: u32,
+        after: &[PatchId],
+        patches: &mut PatchIds,
+    ) {
+        let fragment_bits = u64::from(self.sb.fragment_bytes) * 8;
+        let mut bit = bits.first_byte as u64 * 8 + u64::from(first);
+        let end = bit + u64::from(count);
+        while bit < end {
+            let in_word = (end - bit).min(32 - bit % 32) as u32;
+            let mask = (u32::MAX >> (32 - in_word)) << (bit % 32);
+            let block = bits.block + bit / fragment_bits;
+            let offset = (bit % fragment_bits / 32 * 4) as usize;
+            let id = v.flip(block, kinds::GROUP, offset, mask, after);
+            if patches.last() != Some(&id) {
+                patches.push(id);
+            }
+            bit += u64::from(in_word);
+        }
+    }
+
+    /// Where a group's counts are in the summary array: the fragment and the offset there.
+    pub(crate) fn summary_place(&self, group: usize) -> (u64, usize) {
+        let byte = group * 16;
+        let fragment = self.sb.fragment_bytes as usize;
+        (
+            self.sb.summary_at + (byte / fragment) as u64,
+            byte % fragment,
+        )
+    }
+}

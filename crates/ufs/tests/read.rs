@@ -1,0 +1,71 @@
+//! Images that `makefs` made, mounted: they hold the tree that they were made of.
+
+mod support;
+
+use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_ufs::format::RawSuperblock;
+use backstitch_ufs::format::superblock::{FLAG_JOURNAL, offset};
+use backstitch_ufs::{is_on, read_superblock};
+use std::path::Path;
+use std::sync::Arc;
+use support::mounted::{compare, mount};
+use support::{Made, geometries, have_makefs, makefs, populate};
+
+fn in_memory(bytes: &[u8]) -> Arc<dyn BlockDevice> {
+    let device = MemoryDevice::new(bytes.len());
+    device.write(0, bytes).unwrap();
+    Arc::new(device)
+}
+
+fn image(folder: &Path, made: Made) -> Vec<u8> {
+    let path = folder.join("image");
+    makefs(made, &path, &folder.join("tree"));
+    std::fs::read(&path).unwrap()
+}
+
+#[test]
+fn images_hold_the_tree_that_they_were_made_of() {
+    if !have_makefs() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    populate(&tree);
+    for made in geometries() {
+        eprintln!("{made:?}");
+        let device = in_memory(&image(folder.path(), made));
+        assert!(is_on(&*device));
+        let engine = mount(device, true);
+        assert_eq!(engine.layout_name(), format!("ufs{}", made.version));
+        compare(&engine, &tree);
+        let statistics = engine.statistics().unwrap();
+        assert_eq!(statistics.block_size_bytes, made.fragment_bytes);
+        engine.unmount().unwrap();
+    }
+}
+
+#[test]
+fn an_image_with_a_journal_that_was_not_unmounted_is_read_and_not_written() {
+    if !have_makefs() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    populate(&tree);
+    let made = geometries().pop().unwrap();
+    let mut bytes = image(folder.path(), made);
+    let sb = read_superblock(&*in_memory(&bytes)).unwrap();
+    let mut raw: RawSuperblock = *sb.raw.clone();
+    (raw.fs_clean, raw.fs_flags) = (0, FLAG_JOURNAL as i32);
+    raw.fs_old_flags = 0x80;
+    let place = sb.place as usize;
+    backstitch_ufs::format::OnDisk::encode(&raw, sb.order, &mut bytes[place..]);
+    assert_eq!(bytes[place + offset::CLEAN], 0);
+    let engine = mount(in_memory(&bytes), false);
+    let reason = engine.read_only_reason().unwrap();
+    assert!(reason.contains("journal"), "{reason}");
+    compare(&engine, &tree);
+    engine.unmount().unwrap();
+}

@@ -180,9 +180,16 @@ impl<const BIG: bool> backstitch_unixfs::format::InodeEditor for InodeEditor<BIG
         self.put_u64(self.at().revision, mark.into());
     }
 
-    /// A free inode has neither a type nor a length nor pointers.
-    fn set_deleted(&mut self, _now: Timestamp) {
-        self.set_mode(0);
+    /// An inode that has no name counts none, and keeps its type and all that it has until it is
+    /// cleared.
+    fn set_deleted(&mut self, _now: Timestamp) {}
+
+    /// All is zero but for the generation, which the next file of this number goes on from.
+    fn clear(&mut self) {
+        let at = self.at().generation;
+        let generation = Self::ORDER.u32(&self.bytes, at);
+        self.bytes = [0; BYTES_MAX];
+        self.put_u32(at, generation);
     }
 
     fn set_pointer(&mut self, index: usize, block: u64) {
@@ -190,7 +197,7 @@ impl<const BIG: bool> backstitch_unixfs::format::InodeEditor for InodeEditor<BIG
         self.put_wide(at, block);
     }
 
-    /// Attributes lie in blocks of the inode's own, which no other inode shares.
+    /// Attributes are not changed, and a new inode has none.
     fn set_attribute_block(&mut self, _block: u64) {}
 
     fn set_accessed(&mut self, time: Timestamp) {

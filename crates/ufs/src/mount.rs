@@ -99,8 +99,10 @@ fn why_read_only(sb: &Superblock, request: &OpenRequest) -> Option<String> {
         )
     } else if !sb.is_clean() {
         Some("the image was not unmounted cleanly and may be damaged; run fsck on it".to_owned())
+    } else if sb.fragments_per_block > 1 {
+        Some("this version writes no image whose blocks have fragments".to_owned())
     } else {
-        Some("this version reads UFS and does not write it".to_owned())
+        None
     }
 }
 

@@ -7,7 +7,7 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Format, InodeEditor as _, Picks, Space};
-use backstitch_unixfs::{PatchIds, READ_AHEAD_BLOCKS, Reclaim, want_ahead};
+use backstitch_unixfs::{PatchIds, READ_AHEAD_BLOCKS, Reclaim, Run, want_ahead};
 use smallvec::SmallVec;
 
 use crate::editor::{InodeEditor, linux_flags};
@@ -35,6 +35,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     const LINK_MAX: u16 = LINK_MAX;
     const SECTORS_MAX: u64 = u32::MAX as u64;
     const DIRECTORY_BYTES_MAX: u64 = DIRECTORY_BYTES_MAX;
+    const CLEARS_FREED: bool = true;
 
     fn type_name(&self) -> &'static str {
         self.sb.version.name()
@@ -223,17 +224,26 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         Err(Error::NotSupported.into())
     }
 
-    /// No inode has a block that others may share.
-    fn gather_attribute_release(_fs: &mut Open<BIG>, _v: &mut Volume<'_>, _block: u64) -> Step<()> {
-        Ok(())
+    fn gather_attribute_release(fs: &mut Open<BIG>, v: &mut Volume<'_>, block: u64) -> Step<()> {
+        fs.format.check_blocks_used(v, Run::one(block))
     }
 
+    /// An inode's attributes are its own, and go with it: both blocks.
     fn release_attribute_block(
-        _fs: &mut Open<BIG>,
-        _v: &mut Volume<'_>,
+        fs: &mut Open<BIG>,
+        v: &mut Volume<'_>,
         _block: u64,
-        _of: Option<u32>,
+        of: Option<u32>,
     ) -> Step<()> {
+        let Some(number) = of else {
+            return Ok(());
+        };
+        let inode = fs.read_dead_inode(v, number)?;
+        let runs = fs.format.attribute_runs(number, &inode)?;
+        for run in &runs {
+            fs.format.check_blocks_used(v, *run)?;
+        }
+        fs.free_runs(v, &runs);
         Ok(())
     }
 
@@ -357,8 +367,12 @@ impl backstitch_unixfs::format::Inode for Inode {
         Inode::device_number(self)
     }
 
+    /// The first one: the second goes with it.
     fn attribute_block(&self) -> u64 {
-        0
+        match self.attribute_bytes {
+            0 => 0,
+            _ => self.attribute_pointers[0],
+        }
     }
 
     fn pointer(&self, index: usize) -> u64 {

@@ -221,6 +221,7 @@ impl<F: Format> UnixFs<F> {
             };
             let never_alive = state.never_alive || !holds(Rule::InodeFreedAfterDeath);
             self.give_places_of(v, number);
+            let freed = self.clear_dead(v, number, &inode, freed);
             let after = if never_alive { None } else { Some(freed) };
             let blocks = inode.sectors() / self.sectors_per_block();
             self.deferred.pending_blocks += blocks;
@@ -234,6 +235,36 @@ impl<F: Format> UnixFs<F> {
             any = true;
         }
         Ok(any)
+    }
+
+    /// Where freed inodes are cleared on the disk: has this one cleared, once it is dead there, and
+    /// keeps what it had. Returns what its frees wait for.
+    fn clear_dead(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        freed: PatchId,
+    ) -> PatchId {
+        if !F::CLEARS_FREED {
+            return freed;
+        }
+        self.cleared.insert(number, inode.clone());
+        // No name leads to it any more.
+        v.hidden(true, |v| {
+            self.edit_inode(v, number, &[freed], |e| e.clear())
+        })
+    }
+
+    /// An inode that has neither names nor references, as it was before it was cleared.
+    ///
+    /// # Errors
+    /// Where its block is missing, or it cannot exist.
+    pub fn read_dead_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
+        match self.cleared.get(&number) {
+            Some(inode) => Ok(inode.clone()),
+            None => self.read_any_inode(v, number),
+        }
     }
 
     /// Forgets what is known of inodes with nothing under way.
@@ -351,7 +382,7 @@ impl<F: Format> UnixFs<F> {
             done_from,
             blocks,
         } = dead;
-        let inode = self.read_any_inode(v, number)?;
+        let inode = self.read_dead_inode(v, number)?;
         // Everything that may miss comes before the first bit is cleared.
         let attribute_block = inode.attribute_block();
         if attribute_block != 0 {
@@ -388,6 +419,7 @@ impl<F: Format> UnixFs<F> {
         if attribute_block != 0 {
             F::release_attribute_block(self, v, attribute_block, Some(number))?;
         }
+        self.cleared.remove(&number);
         self.clear_inode_bit(v, number, inode.is_directory());
         self.note_freed_in_table(v, number);
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);

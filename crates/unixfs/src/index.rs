@@ -440,6 +440,14 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
+    /// Keeps the index in step: there is more room in a block.
+    pub(crate) fn index_filled(&mut self, directory: u32, logical: u64) {
+        let state = self.inodes.get_mut(&directory);
+        if let Some(index) = state.and_then(|state| state.index.as_mut()) {
+            index.set_room(logical, self.format.block_size() as usize);
+        }
+    }
+
     /// Keeps the index in step: a name was removed.
     pub(crate) fn index_removed(&mut self, directory: u32, name: &[u8], found: &Found) {
         if let Some(index) = self

@@ -20,8 +20,8 @@ use crate::state::spares::Spare;
 use backstitch_blocks::block_edit::Room;
 use backstitch_blocks::block_edit::{cut_into_units, entry_bytes};
 use backstitch_blocks::directory::{
-    EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, encode_entry,
-    new_directory_block, unused_head,
+    EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, empty_block,
+    encode_entry, new_directory_block, unused_head,
 };
 use backstitch_blocks::runs::{Mapped, Run};
 
@@ -88,7 +88,33 @@ impl<F: Format> UnixFs<F> {
         if parent.flags() & flags::IMMUTABLE != 0 {
             return Err(Error::NotPermitted.into());
         }
-        Ok(parent)
+        self.fill_last_block(v, number, parent)
+    }
+
+    /// A directory of which all blocks are wholly its own: where it ends within one, the rest of
+    /// that becomes unused entries, and its size counts them once they are on the disk.
+    fn fill_last_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: F::Inode,
+    ) -> Step<F::Inode> {
+        let bs = self.block_size();
+        let within = (inode.size() % bs as u64) as usize;
+        if F::Entries::UNIT_BYTES == usize::MAX || within == 0 {
+            return Ok(inode);
+        }
+        let last = self.directory_blocks(&inode) - 1;
+        let Some(block) = self.directory_block(v, &inode, last)? else {
+            return Ok(inode);
+        };
+        v.read(block)?;
+        let rest = empty_block::<F::Entries>(bs - within);
+        let emptied = v.write(block, kinds::DIRECTORY, within, &rest, &[]);
+        let after = [wait_for(Rule::SizeAfterContents, emptied)];
+        self.change_inode(v, number, &after, |e| e.set_size((last + 1) * bs as u64));
+        self.index_filled(number, last);
+        self.read_directory_inode(v, number)
     }
 
     /// Where a new name goes. A directory with an index that is kept may grow for it.

@@ -2,7 +2,9 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod image;
 pub(crate) mod mounted;
+pub(crate) mod player;
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -13,7 +13,7 @@ pub const DIRECT_POINTERS: usize = 12;
 pub const INDIRECT: usize = 12;
 
 /// What an inode on the disk says.
-pub trait Inode: Clone + Debug {
+pub trait Inode: Clone + Debug + Send {
     /// Type and permissions.
     fn mode(&self) -> u16;
     /// The owner.
@@ -103,6 +103,9 @@ pub trait InodeEditor: Sized {
     fn set_mark(&mut self, mark: u32);
     /// It has no name any more, since `now`.
     fn set_deleted(&mut self, now: Timestamp);
+    /// It has nothing any more, as an inode of which a format has the [freed ones
+    /// cleared](super::Format::CLEARS_FREED).
+    fn clear(&mut self) {}
     /// A pointer of its map.
     fn set_pointer(&mut self, index: usize, block: u64);
     /// As [`Inode::attribute_block`].

@@ -51,6 +51,10 @@ pub trait Format: Space + Sized + Send + 'static {
     const DIRECTORY_BYTES_MAX: u64;
     /// The flag of directories with an [index](Self::has_index) on the disk; 0 where there are none.
     const INDEX_FLAG: u32 = 0;
+    /// Whether an inode is [cleared](InodeEditor::clear) on the disk before what it has is freed: in
+    /// UFS, where a checker takes an inode that has a type for one that is in use. In ext its links
+    /// tell.
+    const CLEARS_FREED: bool = false;
 
     /// What its type is called (`mount -t`).
     fn type_name(&self) -> &'static str;

@@ -43,6 +43,8 @@ pub struct UnixFs<F: Format> {
     /// What the indexes in `inodes` take.
     pub(crate) index_bytes: u64,
     pub(crate) deferred: Deferred,
+    /// What inodes had that are [cleared](Format::CLEARS_FREED), until all of it is free.
+    pub(crate) cleared: FxHashMap<u32, F::Inode>,
     pub(crate) read_only: Option<String>,
     /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
     pub(crate) has_leaks: bool,
@@ -79,6 +81,7 @@ impl<F: Format> UnixFs<F> {
             inodes: Default::default(),
             index_bytes: 0,
             deferred: Deferred::default(),
+            cleared: Default::default(),
             read_only,
             has_leaks,
             reclaim,

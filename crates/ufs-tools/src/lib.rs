@@ -11,12 +11,18 @@
 //! | `repair` | repairing, from the same facts as the check |
 //! | `tune` | changing label, UUID and reserved blocks |
 //! | `info` | describing the superblock |
+//! | `geography` | what each fragment is for |
+//! | `tools` | all of it behind [`Tools`](backstitch_layout::tools::Tools) |
 
 mod bits;
 mod entries;
 pub mod fsck;
+mod geography;
 mod group;
 pub mod info;
 pub mod mkfs;
 pub mod repair;
+mod tools;
 pub mod tune;
+
+pub use tools::UfsTools;

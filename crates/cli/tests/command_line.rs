@@ -378,11 +378,19 @@ fn a_bsd_label_is_listed() {
         let line = lines.find(|line| line.starts_with(name)).unwrap_or("");
         assert!(line.contains(holds) && line.contains("ufs1"), "{listed}");
     }
-    let error = bench.line("info disk#1a").refused(1).stderr;
-    assert!(error.contains("but a UFS1 file system"), "{error}");
-    assert!(error.contains("hint: BSD reads it"), "{error}");
-    let error = bench.line("mount disk#1a .").refused(1).stderr;
-    assert!(error.contains("but a UFS1 file system"), "{error}");
+    let info = bench.line("info --json disk#1a").good().json();
+    assert_eq!(
+        (&info["layout"], &info["state"]),
+        (&"ufs1".into(), &"clean".into())
+    );
+    assert_eq!(info["block_size_bytes"], 2_048);
+    assert_eq!(info["whole_block_size_bytes"], 16_384);
+    bench.line("fsck -n disk#1a").good();
+    let listed = bench.line("ls disk#1a:/").good().text();
+    assert!(
+        listed.contains("lost+found") || listed.contains(".snap"),
+        "{listed}"
+    );
 }
 
 /// What dumpe2fs says of this, or nothing.

@@ -73,17 +73,27 @@ fn mbr() -> Vec<u8> {
     disk
 }
 
+/// `0fc63daf-8483-4772-8e79-3d69d8477de4`
+const LINUX: [u8; 16] = [
+    0xaf, 0x3d, 0xc6, 0x0f, 0x83, 0x84, 0x72, 0x47, 0x8e, 0x79, 0x3d, 0x69, 0xd8, 0x47, 0x7d, 0xe4,
+];
+/// `516e7cb4-6ecf-11d6-8ff8-00022d09712b`
+const BSD: [u8; 16] = [
+    0xb4, 0x7c, 0x6e, 0x51, 0xcf, 0x6e, 0xd6, 0x11, 0x8f, 0xf8, 0x00, 0x02, 0x2d, 0x09, 0x71, 0x2b,
+];
+
 fn gpt() -> Vec<u8> {
+    gpt_of(LINUX)
+}
+
+/// A GPT of two partitions of a type.
+fn gpt_of(kind: [u8; 16]) -> Vec<u8> {
     let mut disk = vec![0; 2000 * SECTOR];
     entry(&mut disk, 0, 0, 0xee, 1, 1999);
     let mut entries = vec![0; 128 * 128];
-    let linux = [
-        0xaf, 0x3d, 0xc6, 0x0f, 0x83, 0x84, 0x72, 0x47, 0x8e, 0x79, 0x3d, 0x69, 0xd8, 0x47, 0x7d,
-        0xe4,
-    ];
     for (number, first, last, name) in [(0, 100_u64, 299_u64, "root"), (4, 300, 1000, "größe")] {
         let at = number * 128;
-        put(&mut entries, at, &linux);
+        put(&mut entries, at, &kind);
         put(&mut entries, at + 16, &[number as u8 + 1; 16]);
         put(&mut entries, at + 32, &first.to_le_bytes());
         put(&mut entries, at + 40, &last.to_le_bytes());
@@ -166,6 +176,28 @@ fn a_label_counts_from_the_disk_or_from_its_slice_and_needs_no_mbr() {
     // With a wrong checksum it is none.
     alone[SECTOR + 150] ^= 1;
     assert_eq!(read(&alone), None);
+}
+
+#[test]
+fn a_label_may_be_in_a_partition_of_a_gpt() {
+    for base in [0, 100] {
+        let mut disk = gpt_of(BSD);
+        label(&mut disk, 100, base);
+        let table = read(&disk).unwrap();
+        let wanted = [
+            ("1", 100, 200),
+            ("1a", 116, 50),
+            ("1b", 166, 20),
+            ("5", 300, 701),
+        ];
+        assert_eq!((table.scheme, list(&table)), (Scheme::Gpt, wanted.to_vec()));
+        assert_eq!(table.get("1").unwrap().meaning, Some("FreeBSD"));
+        assert_eq!(table.get("1a").unwrap().scheme, Scheme::Bsd);
+        // Of another type it is not looked for.
+        let mut disk = gpt();
+        label(&mut disk, 100, base);
+        assert_eq!(list(&read(&disk).unwrap()).len(), 2);
+    }
 }
 
 #[test]

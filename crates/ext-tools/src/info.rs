@@ -47,6 +47,7 @@ pub fn of(sb: &Superblock) -> Info {
         unwritable_features: sb.write_support(),
         journal_inode: Some(sb.journal_inode.0).filter(|inode| *inode != 0),
         block_bytes: sb.block_size,
+        whole_block_bytes: None,
         blocks: sb.blocks_count,
         free_blocks: sb.free_blocks_count,
         reserved_blocks: sb.r_blocks_count,

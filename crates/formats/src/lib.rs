@@ -15,6 +15,7 @@ use backstitch_ext_tools::ExtTools;
 use backstitch_layout::tools::Tools;
 use backstitch_layout::{JournalHost, LayoutKind};
 use backstitch_rules::Site;
+use backstitch_ufs_tools::UfsTools;
 use thiserror::Error;
 
 pub use backstitch_ext::rules::Rule as ExtRule;
@@ -22,7 +23,7 @@ pub use backstitch_raw::Raw;
 pub use backstitch_unixfs::rules::Rule;
 
 /// Every layout that has tools; the first is [`usual`].
-pub const ALL: &[Layout] = &[Layout(&ExtTools)];
+pub const ALL: &[Layout] = &[Layout(&ExtTools), Layout(&UfsTools)];
 
 /// The order rules that layouts share, and those that each of them states.
 pub const RULES: &[&[Site]] = &[Rule::SITES, ExtRule::SITES];

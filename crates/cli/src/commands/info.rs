@@ -157,7 +157,7 @@ fn document(
         })
     });
     let journal = journal::summary(device, journal_device);
-    json!({
+    let mut document = json!({
         "image": image.display().to_string(),
         "layout": s.type_name,
         "revision": s.revision,
@@ -193,7 +193,11 @@ fn document(
         "mounts_since_check": s.mounts,
         "mounts_between_checks": s.max_mounts,
         "last_mounted_at": String::from_utf8_lossy(&s.last_mounted_at),
-    })
+    });
+    if let Some(bytes) = s.whole_block_bytes {
+        document["whole_block_size_bytes"] = bytes.into();
+    }
+    document
 }
 
 fn rows(document: &Value) -> Vec<[String; 2]> {
@@ -233,7 +237,7 @@ fn rows(document: &Value) -> Vec<[String; 2]> {
 }
 
 /// The order in which a person reads them.
-const ORDER: [&str; 35] = [
+const ORDER: [&str; 36] = [
     "image",
     "layout",
     "revision",
@@ -252,6 +256,7 @@ const ORDER: [&str; 35] = [
     "free_bytes",
     "reserved_bytes",
     "block_size_bytes",
+    "whole_block_size_bytes",
     "blocks",
     "free_blocks",
     "reserved_blocks",

@@ -35,6 +35,7 @@ Examples:
   backstitch mkfs -b 1024 -i 4096 -L boot -s 64M boot.img
   backstitch mkfs -s 2G -d rootfs/ root.img     filled with owners, modes, times, xattrs, links, holes
   backstitch mkfs -t ext3 -J 64M -s 8G data.img
+  backstitch mkfs -t ufs2 -b 32K -f 4K -s 8G bsd.img
   backstitch mkfs -O journal_dev -s 64M journal.img      a journal for another image, which comes next:
   backstitch mkfs -t ext3 -J device=journal.img -s 8G data.img
   backstitch mkfs -O ^dir_index,^resize_inode -s 100M plain.img
@@ -44,7 +45,7 @@ Examples:
 pub(crate) struct Args {
     /// The image: a file (created with -s if it does not exist) or a block device
     image: PathBuf,
-    /// The kind of file system: ext2, or ext3 with a journal
+    /// The kind of file system: ext2, ext3 with a journal, ufs1 or ufs2
     #[arg(
         short = 't',
         long = "type",
@@ -52,9 +53,13 @@ pub(crate) struct Args {
         default_value = "ext2"
     )]
     kind: String,
-    /// The block size: 1024, 2048 or 4096; by default it depends on the size of the file system
+    /// The block size: 1024, 2048 or 4096, by default by the size of the file system; UFS: 4096 to
+    /// 65536, by default 32768
     #[arg(short, long, value_name = "BLOCK", value_parser = size::parse)]
     block_size: Option<u64>,
+    /// UFS: the size of a fragment, an eighth of a block (the default) to a whole one
+    #[arg(short = 'f', long, value_name = "BYTES", value_parser = size::parse)]
+    fragment_size: Option<u64>,
     /// The size, with K, M, G or T behind the number
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
@@ -298,6 +303,7 @@ fn wanted(args: &Args) -> Result<(Layout, Mkfs)> {
     let wanted = Mkfs {
         size_bytes: args.size,
         block_size: narrow("block size", args.block_size)?,
+        fragment_size: narrow("fragment size", args.fragment_size)?,
         blocks_per_group: args.blocks_per_group,
         bytes_per_inode: args.bytes_per_inode,
         inodes: args.inodes,

@@ -4,11 +4,14 @@
 //! entries is, and its CRC. Sectors are of 512 or 4096 bytes: the header is looked for in both
 //! places.
 
-use super::{Found, Partition, SECTOR_BYTES, Scheme, mbr, u16_at, u32_at, u64_at};
+use super::{Found, Partition, SECTOR_BYTES, Scheme, bsd, mbr, u16_at, u32_at, u64_at};
 use crate::Result;
 
 /// Larger arrays of entries are not read.
 const MOST_ENTRY_BYTES: u64 = 1 << 20;
+
+/// A partition that has a BSD label inside, as a slice of an MBR has.
+const BSD_LABELLED: &str = "516e7cb4-6ecf-11d6-8ff8-00022d09712b";
 
 struct Header {
     entries_at: u64,
@@ -103,8 +106,10 @@ fn read_at(found: &mut Found<'_>, sector: u64, sector_bytes: u64) -> Result<bool
         let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));
         let sectors = last.saturating_add(1).saturating_sub(first);
         let guid = guid(&entry[..16]);
+        let is_labelled = guid == BSD_LABELLED;
+        let name = (number + 1).to_string();
         let partition = Partition {
-            name: (number + 1).to_string(),
+            name: name.clone(),
             scheme: Scheme::Gpt,
             meaning: meaning(&guid),
             kind: guid,
@@ -112,7 +117,11 @@ fn read_at(found: &mut Found<'_>, sector: u64, sector_bytes: u64) -> Result<bool
             offset_bytes: scaled(first),
             len_bytes: scaled(sectors),
         };
+        let slice = partition.offset_bytes..scaled(last.saturating_add(1));
         found.add(partition, &usable);
+        if is_labelled && slice.end <= usable.end {
+            bsd::read(found, slice, &name)?;
+        }
     }
     Ok(true)
 }
@@ -145,6 +154,7 @@ fn meaning(guid: &str) -> Option<&'static str> {
         "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f" => "Linux swap",
         "e6d6d379-f507-44c2-a23c-238f2a3df928" => "Linux LVM",
         "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7" => "Microsoft data",
+        BSD_LABELLED => "FreeBSD",
         "516e7cb6-6ecf-11d6-8ff8-00022d09712b" => "FreeBSD UFS",
         "516e7cb5-6ecf-11d6-8ff8-00022d09712b" => "FreeBSD swap",
         "516e7cba-6ecf-11d6-8ff8-00022d09712b" => "FreeBSD ZFS",

@@ -6,9 +6,9 @@
 //!   further tables, names `5` and up.
 //! * **GPT**: a header and entries with CRCs after a protective MBR, a second copy at the disk's
 //!   end. Where the first is damaged the second is used, and a note says so.
-//! * **BSD label**: letters, in the second sector of an MBR's slice (`1a`) or of a disk without an
-//!   MBR (`a`). Offsets are counted from the disk's start or from the slice's; the partition `c`,
-//!   which is the whole, tells which.
+//! * **BSD label**: letters, in the second sector of an MBR's slice or of a GPT's partition of that
+//!   type (`1a`), or of a disk without either (`a`). Offsets are counted from the disk's start or
+//!   from the slice's; the partition `c`, which is the whole, tells which.
 //!
 //! Everything on a disk may be wrong: a partition that does not lie on the disk is left out with a
 //! note, chains end where they repeat.

@@ -1,11 +1,11 @@
 //! One round of a repair: the facts of the last check, and the image to change.
 
-use super::overlay::Overlay;
 use super::{Log, Step, step_of};
 use crate::fsck::state::{BlockSet, InodeInfo};
 use crate::fsck::{CheckError, Code, Facts, Finding, Location};
 use backstitch_ext::format::Inode;
 use backstitch_ext::format::superblock::Superblock;
+use backstitch_layout::tools::Overlay;
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};

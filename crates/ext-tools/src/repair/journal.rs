@@ -45,7 +45,7 @@ impl Fixer<'_, '_> {
 
     fn journal_context<T>(
         &self,
-        look: impl FnOnce(&Context<'_, super::overlay::Overlay<'_>>) -> Result<T, CheckError>,
+        look: impl FnOnce(&Context<'_, backstitch_layout::tools::Overlay<'_>>) -> Result<T, CheckError>,
     ) -> Result<T, CheckError> {
         let options = Options::default();
         let groups = &self.facts.groups;

@@ -46,7 +46,6 @@ mod inodes;
 mod journal;
 mod losses;
 mod lost;
-mod overlay;
 mod pointers;
 mod prepare;
 mod replay;
@@ -59,8 +58,8 @@ use backstitch_device::BlockDevice;
 use backstitch_ext::format::superblock::{STATE_ERROR, STATE_VALID};
 use backstitch_ext::format::{FormatError, Superblock};
 use fixer::Fixer;
-use overlay::Overlay;
 
+use backstitch_layout::tools::Overlay;
 pub use backstitch_layout::tools::{
     Location, Losses, Mode, Outcome, Repair, RepairOptions as Options,
 };
@@ -68,6 +67,8 @@ pub(crate) use replay::{give_up_replay, lacks_its_journal, superblocks_for_repla
 
 /// More rounds than any damage needs, each of which settles a kind of it.
 const MAX_ROUNDS: usize = 60;
+/// Changes are kept and written in this unit: no block is smaller, and the superblock is one.
+const UNIT_BYTES: usize = 1024;
 /// Further repairs are only counted.
 const MAX_REPAIRS: usize = 10_000;
 /// A round repairs this many findings; more come in the next one.
@@ -101,7 +102,7 @@ impl Log {
 /// that we cannot write; [`CheckError::Device`] where reading or writing fails. What cannot be
 /// repaired is no error but told in the outcome.
 pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
-    let mut image = Overlay::new(device);
+    let mut image = Overlay::new(device, UNIT_BYTES);
     let before = fsck::check_source(&image, &options.check);
     let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
     let mut log = Log::default();
@@ -130,7 +131,7 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     let settled = settle(&mut image, &mut log, options, is_damaged)?;
     if settled.facts.is_none() {
         // What cannot be read to the end stays as it is.
-        (image, log) = (Overlay::new(device), Log::default());
+        (image, log) = (Overlay::new(device, UNIT_BYTES), Log::default());
     }
     let mut losses = None;
     if let (true, Some(after)) = (is_damaged, &settled.facts) {
@@ -262,6 +263,9 @@ fn step_of(code: Code) -> Step {
         | XattrRefcountTooLow | XattrBlockHash => Step::Counts,
         BlockLeaked | BlockNotMarked | InodeLeaked | InodeNotMarked | BitmapPadding
         | FreeBlocksWrong | FreeInodesWrong | DirectoryCountWrong => Step::Bitmaps,
+        // Of another layout.
+        GroupHeaderCorrupt | RotorInvalid | InodeNotInitialised | FragmentSumsWrong
+        | ClustersWrong | SummaryWrong | PointerPastEnd => Step::Bitmaps,
     }
 }
 

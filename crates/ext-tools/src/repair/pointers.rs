@@ -1,7 +1,6 @@
 //! Block pointers: every block to one owner, and maps changed.
 
 use super::fixer::{ByInode, Fixer, get_u32, put_u32};
-use super::overlay::Overlay;
 use crate::fsck::state::BlockSet;
 use crate::fsck::{CheckError, Code, Location};
 use backstitch_ext::format::directory::{self, entries};
@@ -9,6 +8,7 @@ use backstitch_ext::format::inode::{
     DIRECT_POINTERS, DOUBLE_INDIRECT, FAST_SYMLINK_MAX, POINTERS, offset,
 };
 use backstitch_ext::format::{BAD_BLOCKS_INODE, Inode, RESIZE_INODE};
+use backstitch_layout::tools::Overlay;
 use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use rustc_hash::FxHashSet;
 

@@ -14,7 +14,6 @@
 //! ([`Options::guess_geometry`](super::Options)).
 
 use super::losses;
-use super::overlay::Overlay;
 use super::trials::Trial;
 use super::{Log, MAX_FINDINGS};
 use crate::fsck::superblock::{identity, unknown_features};
@@ -23,6 +22,7 @@ use backstitch_ext::format::group::{GroupDescriptor, RawGroupDescriptor, descrip
 use backstitch_ext::format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
+use backstitch_layout::tools::Overlay;
 use backstitch_layout::{BlockNumber, GroupNumber};
 use core::mem::offset_of;
 use std::cmp::Reverse;

@@ -1,10 +1,9 @@
 //! Superblocks under which a journal can be replayed where the one in place does not lead to it.
 
-use super::Log;
-use super::overlay::Overlay;
 use super::prepare::better_superblocks;
 use super::superblock::{parse, put, raw};
 use super::trials::Trial;
+use super::{Log, UNIT_BYTES};
 use crate::fsck::CheckError;
 use backstitch_device::BlockDevice;
 use backstitch_ext::format::JOURNAL_INODE;
@@ -12,7 +11,7 @@ use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use backstitch_ext::format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use backstitch_layout::tools::ReplaySuperblock;
+use backstitch_layout::tools::{Overlay, ReplaySuperblock};
 use zerocopy::IntoBytes;
 
 /// A superblock, how it was come by, and the one in place where that is to be put back.
@@ -38,7 +37,7 @@ pub(crate) fn lacks_its_journal(device: &dyn BlockDevice) -> Result<bool, CheckE
     if !has_room(device) {
         return Ok(false);
     }
-    let own = raw(&Overlay::new(device))?;
+    let own = raw(&Overlay::new(device, UNIT_BYTES))?;
     Ok(own.s_magic.get() == MAGIC
         && own.s_feature_incompat.get() & INCOMPAT_RECOVER != 0
         && own.s_feature_compat.get() & COMPAT_HAS_JOURNAL == 0)
@@ -59,7 +58,7 @@ pub(crate) fn superblocks_for_replay(
     if !has_room(device) {
         return Ok(Vec::new());
     }
-    let image = Overlay::new(device);
+    let image = Overlay::new(device, UNIT_BYTES);
     let mut found = Vec::new();
     if lacks_its_journal(device)? {
         let mut own = raw(&image)?;
@@ -98,7 +97,7 @@ pub(crate) fn give_up_replay(device: &dyn BlockDevice) -> Result<bool, CheckErro
     if !has_room(device) {
         return Ok(false);
     }
-    let mut image = Overlay::new(device);
+    let mut image = Overlay::new(device, UNIT_BYTES);
     let mut own = raw(&image)?;
     let features = own.s_feature_incompat.get();
     if own.s_magic.get() != MAGIC || features & INCOMPAT_RECOVER == 0 {

@@ -2,7 +2,6 @@
 
 use super::Log;
 use super::fixer::{Fixer, put_u16, put_u32};
-use super::overlay::Overlay;
 use super::prepare::descriptor;
 use crate::fsck::superblock::unknown_features;
 use crate::fsck::{CheckError, Code, Facts, Finding, Location, Report};
@@ -18,6 +17,7 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::{FormatError, JOURNAL_INODE, RESIZE_INODE, Superblock};
 use backstitch_ext::journal::superblock_copy;
+use backstitch_layout::tools::Overlay;
 use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber};
 use core::mem::offset_of;
 use rustc_hash::FxHashSet;

@@ -1,7 +1,6 @@
 //! What may be put in place of a superblock or of descriptors that cannot be believed.
 
 use super::Log;
-use super::overlay::Overlay;
 use super::prepare::{descriptor, usual};
 use super::superblock::{parse, put, raw};
 use crate::fsck::{CheckError, Location, Source};
@@ -15,6 +14,7 @@ use backstitch_ext::format::superblock::{
     OS_HURD, OS_LINUX, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 use backstitch_layout::GroupNumber;
+use backstitch_layout::tools::Overlay;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Something to try instead of the superblock and the descriptors as they are.

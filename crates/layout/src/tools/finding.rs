@@ -102,6 +102,8 @@ codes! {
     BlockInMetadata => Corruption,
     /// Two pointers to one block.
     BlockClaimedTwice => Corruption,
+    /// A pointer in an inode to a block past the end of the file.
+    PointerPastEnd => Corruption,
 
     // Attributes.
     /// An attribute block is none, or is damaged.
@@ -174,6 +176,20 @@ codes! {
     FreeInodesWrong => Count,
     /// A directory counter is wrong.
     DirectoryCountWrong => Count,
+
+    // Cylinder groups.
+    /// A group's header contradicts the superblock.
+    GroupHeaderCorrupt => Corruption,
+    /// Where a group's next search begins is outside of the group.
+    RotorInvalid => Count,
+    /// An inode in use lies behind those that were ever initialised.
+    InodeNotInitialised => Corruption,
+    /// The counts of a group's runs of free fragments differ from the bitmap.
+    FragmentSumsWrong => Count,
+    /// The map of a group's free whole blocks, or the counts of their runs, differ from the bitmap.
+    ClustersWrong => Count,
+    /// The summary of a group, or their total, differs from the group's counters.
+    SummaryWrong => Count,
 }
 
 /// Where something was found. Shown and serialised as words: `inode 12, block 3`.

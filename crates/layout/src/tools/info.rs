@@ -25,8 +25,10 @@ pub struct Info {
     pub unwritable_features: Vec<String>,
     /// The journal's inode, where the journal is inside.
     pub journal_inode: Option<u32>,
-    /// The size of a block.
+    /// The size of a block, in which all that follows is counted: the unit of allocation.
     pub block_bytes: u32,
+    /// The size of a whole block, where the layout divides blocks into such units.
+    pub whole_block_bytes: Option<u32>,
     /// Blocks in all.
     pub blocks: u64,
     /// Free blocks, the reserved ones included.

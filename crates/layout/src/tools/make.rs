@@ -12,6 +12,9 @@ pub struct Mkfs {
     pub size_bytes: Option<u64>,
     /// 1024, 2048 or 4096; where `None`, 1024 for less than 512 MiB and else 4096.
     pub block_size: Option<u32>,
+    /// Bytes in a fragment, the unit of allocation where the layout divides blocks; an eighth of the
+    /// block where `None`.
+    pub fragment_size: Option<u32>,
     /// Blocks in a group, a multiple of 8 from 256 to eight times the block size; as many as a
     /// bitmap block has bits where `None`.
     pub blocks_per_group: Option<u32>,

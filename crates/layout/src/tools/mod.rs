@@ -9,6 +9,7 @@ mod check;
 mod finding;
 mod info;
 mod make;
+mod overlay;
 mod repair;
 mod source;
 mod tune;
@@ -19,6 +20,7 @@ pub use check::{
 pub use finding::{Code, Finding, Findings, Kind, Location};
 pub use info::{Info, LastMount, State, uuid_text};
 pub use make::{JournalFeatures, MadeJournal, Mkfs, MkfsError, MkfsJournal};
+pub use overlay::Overlay;
 pub use repair::{EXIT_CORRECTED, Losses, Mode, Outcome, Repair, RepairOptions, ReplaySuperblock};
 pub use source::{DeviceSource, SliceSource, Source};
 pub use tune::{Reserved, Tune, TuneError};

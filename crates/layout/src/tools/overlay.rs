@@ -3,17 +3,15 @@
 //! Nothing is written until all is decided. Then the changes go out in the batches in which they
 //! were made, each stable before the next one begins.
 
-use crate::fsck::Source;
+use super::source::Source;
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// The unit in which changes are kept: no block is smaller, and the superblock is one.
-const UNIT: usize = 1024;
-
 /// A device with changes in front of it.
-pub(super) struct Overlay<'d> {
+pub struct Overlay<'d> {
     device: &'d dyn BlockDevice,
+    unit_bytes: usize,
     units: FxHashMap<u64, Buffer>,
     /// Changed since the last barrier.
     dirty: BTreeSet<u64>,
@@ -21,19 +19,27 @@ pub(super) struct Overlay<'d> {
 }
 
 impl<'d> Overlay<'d> {
-    pub(super) fn new(device: &'d dyn BlockDevice) -> Overlay<'d> {
+    /// No changes yet. They are kept and written in units of `unit_bytes`, which should be what the
+    /// layout's smallest structure takes; the device's size is a multiple of it.
+    pub fn new(device: &'d dyn BlockDevice, unit_bytes: usize) -> Overlay<'d> {
         Overlay {
             device,
+            unit_bytes,
             units: FxHashMap::default(),
             dirty: BTreeSet::new(),
             batches: Vec::new(),
         }
     }
 
+    fn unit(&self) -> u64 {
+        self.unit_bytes as u64
+    }
+
     /// A copy, for trying something out.
-    pub(super) fn fork(&self) -> Overlay<'d> {
+    pub fn fork(&self) -> Overlay<'d> {
         Overlay {
             device: self.device,
+            unit_bytes: self.unit_bytes,
             units: self.units.clone(),
             dirty: self.dirty.clone(),
             batches: self.batches.clone(),
@@ -41,24 +47,30 @@ impl<'d> Overlay<'d> {
     }
 
     /// `length` bytes from `offset` on.
-    pub(super) fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, DeviceError> {
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, DeviceError> {
         let mut bytes = Vec::new();
         self.bytes(offset, length, &mut bytes)?;
         Ok(bytes)
     }
 
     /// Changes bytes, in memory. Those that are the same already are no change.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let first = offset / UNIT as u64;
-        let end = (offset + bytes.len() as u64).div_ceil(UNIT as u64);
-        let start = first * UNIT as u64;
-        let mut whole = self.read(start, (end - first) as usize * UNIT)?;
+    ///
+    /// # Errors
+    /// Those of the device, which is read around the change.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let first = offset / self.unit();
+        let end = (offset + bytes.len() as u64).div_ceil(self.unit());
+        let start = first * self.unit();
+        let mut whole = self.read(start, (end - first) as usize * self.unit_bytes)?;
         let from = (offset - start) as usize;
         if whole[from..from + bytes.len()] == *bytes {
             return Ok(());
         }
         whole[from..from + bytes.len()].copy_from_slice(bytes);
-        for (unit, chunk) in (first..end).zip(whole.chunks_exact(UNIT)) {
+        for (unit, chunk) in (first..end).zip(whole.chunks_exact(self.unit_bytes)) {
             self.units.insert(unit, Buffer::from(chunk));
             self.dirty.insert(unit);
         }
@@ -66,7 +78,7 @@ impl<'d> Overlay<'d> {
     }
 
     /// Whatever is changed from here on goes to the device after everything before.
-    pub(super) fn barrier(&mut self) {
+    pub fn barrier(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
         let batch: Vec<_> = dirty
             .into_iter()
@@ -78,17 +90,20 @@ impl<'d> Overlay<'d> {
     }
 
     /// Whether anything was changed.
-    pub(super) fn is_changed(&self) -> bool {
+    pub fn is_changed(&self) -> bool {
         !self.units.is_empty()
     }
 
     /// Writes all batches, flushing after each.
-    pub(super) fn commit(mut self) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn commit(mut self) -> Result<(), DeviceError> {
         self.barrier();
         for batch in &self.batches {
             let mut requests: Vec<WriteRequest> = Vec::new();
             for (unit, bytes) in batch {
-                let offset_bytes = unit * UNIT as u64;
+                let offset_bytes = unit * self.unit();
                 match requests.last_mut() {
                     Some(last) if last.offset_bytes + last.len_bytes() == offset_bytes => {
                         last.buffers.push(bytes.clone());
@@ -120,12 +135,12 @@ impl Source for Overlay<'_> {
         scratch.resize(length, 0);
         self.device.read(offset, scratch)?;
         let end = offset + length as u64;
-        for unit in offset / UNIT as u64..end.div_ceil(UNIT as u64) {
+        for unit in offset / self.unit()..end.div_ceil(self.unit()) {
             let Some(changed) = self.units.get(&unit) else {
                 continue;
             };
-            let start = unit * UNIT as u64;
-            let (from, to) = (start.max(offset), (start + UNIT as u64).min(end));
+            let start = unit * self.unit();
+            let (from, to) = (start.max(offset), (start + self.unit()).min(end));
             scratch[(from - offset) as usize..(to - offset) as usize]
                 .copy_from_slice(&changed[(from - start) as usize..(to - start) as usize]);
         }

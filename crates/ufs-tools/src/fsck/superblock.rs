@@ -1,0 +1,212 @@
+//! Pass 0: the superblock and its copy in the last group.
+
+use super::state::Context;
+use super::{CheckError, Code, Location, Source};
+use backstitch_layout::tools::Findings;
+use backstitch_layout::{FormatError, GroupNumber};
+use backstitch_ufs::format::superblock::{
+    FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, SUPERBLOCK_BYTES,
+};
+use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock, Version};
+
+/// Reads the superblock; `None` where it is damaged, which is then a finding.
+pub(super) fn read<S: Source + ?Sized>(
+    source: &S,
+    findings: &mut Findings,
+) -> Result<Option<Superblock>, CheckError> {
+    match find(source) {
+        Ok(sb) => Ok(Some(sb)),
+        Err(CheckError::Format(FormatError::Corrupt(corruption))) => {
+            findings.add(Code::SuperblockCorrupt, Location::FILE_SYSTEM, || {
+                corruption.to_string()
+            });
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The superblock of an image: the first that there is where kernels look for one.
+pub(crate) fn find<S: Source + ?Sized>(source: &S) -> Result<Superblock, CheckError> {
+    let size = source.size_bytes();
+    let mut scratch = Vec::new();
+    let sb = Superblock::find(size, |place| {
+        if size < place + SUPERBLOCK_BYTES as u64 {
+            return Ok(None);
+        }
+        let bytes = source.bytes(place, SUPERBLOCK_BYTES, &mut scratch)?;
+        Ok::<_, CheckError>(Some(bytes.to_vec()))
+    })?;
+    match sb.read_support() {
+        unknown if unknown.is_empty() => Ok(sb),
+        unknown => Err(FormatError::Incompatible {
+            features: unknown.join(", "),
+        }
+        .into()),
+    }
+}
+
+/// A field that follows from others, or is always the same.
+pub(crate) struct Derived {
+    pub(crate) name: &'static str,
+    pub(crate) found: i64,
+    pub(crate) expected: i64,
+    set: fn(&mut RawSuperblock, i64),
+}
+
+impl Derived {
+    /// Puts the field right.
+    pub(crate) fn put(&self, raw: &mut RawSuperblock) {
+        (self.set)(raw, self.expected);
+    }
+}
+
+macro_rules! derived {
+    ($raw:ident, $($field:ident = $expected:expr;)*) => {
+        vec![$(Derived {
+            name: stringify!($field),
+            found: $raw.$field as i64,
+            expected: $expected as i64,
+            set: |raw, value| raw.$field = value as _,
+        },)*]
+    };
+}
+
+/// All fields that follow from those that are checked as the superblock is parsed.
+pub(crate) fn derived(sb: &Superblock) -> Vec<Derived> {
+    let raw = &sb.raw;
+    let (block, fragment) = (i64::from(sb.block_bytes), i64::from(sb.fragment_bytes));
+    let mut all = derived! { raw,
+        fs_bmask = -block;
+        fs_fmask = -fragment;
+        fs_bshift = sb.block_bytes.ilog2();
+        fs_fshift = sb.fragment_bytes.ilog2();
+        fs_fragshift = sb.fragments_per_block.ilog2();
+        fs_fsbtodb = (sb.fragment_bytes / 512).ilog2();
+        fs_qbmask = block - 1;
+        fs_qfmask = fragment - 1;
+    };
+    if sb.is_old {
+        return all;
+    }
+    let pointers = u64::from(sb.pointers_per_block);
+    let blocks = 12 + pointers + pointers.pow(2) + pointers.pow(3);
+    let longest = blocks.saturating_mul(sb.block_bytes.into()) - 1;
+    all.extend(derived! { raw,
+        fs_maxfilesize = longest.min(i64::MAX as u64);
+        fs_maxsymlinklen = 15 * sb.version.pointer_bytes();
+    });
+    if sb.version == Version::Ufs1 {
+        all.extend(derived! { raw,
+            fs_old_size = raw.fs_size;
+            fs_old_dsize = raw.fs_dsize;
+            fs_old_csaddr = raw.fs_csaddr;
+            fs_old_inodefmt = 2;
+            fs_old_cgoffset = 0;
+            fs_old_cgmask = -1;
+            fs_old_postblformat = 1;
+            fs_old_nrpos = 1;
+        });
+    }
+    all
+}
+
+/// Looks at what nothing depends on here, but kernels and checkers do.
+pub(super) fn check(sb: &Superblock, findings: &mut Findings) {
+    for field in derived(sb)
+        .iter()
+        .filter(|field| field.found != field.expected)
+    {
+        findings.add(Code::SuperblockField, Location::FILE_SYSTEM, || {
+            format!(
+                "{} is {}, must be {}",
+                field.name, field.found, field.expected
+            )
+        });
+    }
+    if !sb.is_old && sb.raw.fs_old_flags & OLD_FLAG_MOVED == 0 {
+        findings.add(Code::SuperblockField, Location::FILE_SYSTEM, || {
+            "the flags are said to be where they were before UFS2".to_owned()
+        });
+    }
+    if !spares_are_zero(&sb.raw) {
+        findings.add(Code::FieldNotZero, Location::FILE_SYSTEM, || {
+            "a spare field of the superblock is in use".to_owned()
+        });
+    }
+}
+
+/// Whether the fields that nobody uses are zero.
+fn spares_are_zero(raw: &RawSuperblock) -> bool {
+    raw.fs_sparecon64 == [0; 13] && raw.fs_sparecon32 == [0; 21]
+}
+
+/// Clears the fields that nobody uses.
+pub(crate) fn clear_spares(raw: &mut RawSuperblock) {
+    raw.fs_sparecon64 = [0; 13];
+    raw.fs_sparecon32 = [0; 21];
+}
+
+/// Whether the file system was unmounted; no fault, since everybody who mounts it can tell.
+pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
+    if sb.raw.fs_clean == 0 || sb.flags & FLAG_UNCLEAN != 0 {
+        notes.add(Code::NotUnmounted, Location::FILE_SYSTEM, || {
+            match sb.flags & FLAG_JOURNAL {
+                0 => "not unmounted".to_owned(),
+                _ => "not unmounted; its journal was not replayed".to_owned(),
+            }
+        });
+    }
+    if sb.flags & FLAG_NEEDS_CHECK != 0 {
+        notes.add(Code::ErrorsRecorded, Location::FILE_SYSTEM, || {
+            "a kernel met errors".to_owned()
+        });
+    }
+}
+
+/// Looks at the copy of the superblock in the last group: what never changes must be the same.
+pub(super) fn check_copy<S: Source + ?Sized>(
+    context: &Context<'_, S>,
+    findings: &mut Findings,
+) -> Result<(), CheckError> {
+    let sb = context.sb;
+    let group = GroupNumber(sb.groups - 1);
+    let place = sb.superblock_copy(group);
+    let mut scratch = Vec::new();
+    let bytes = context.bytes(place, SUPERBLOCK_BYTES, &mut scratch)?;
+    let copy = RawSuperblock::decode(sb.order, bytes);
+    if constant(&copy) != constant(&sb.raw) {
+        let at = Location::group(group).at_block(place);
+        findings.add(Code::BackupDiffers, at, || {
+            "the last group's copy of the superblock differs in what never changes".to_owned()
+        });
+    }
+    Ok(())
+}
+
+/// What never changes, in FreeBSD's order.
+fn constant(raw: &RawSuperblock) -> impl PartialEq + use<> {
+    let places = [raw.fs_sblkno, raw.fs_cblkno, raw.fs_iblkno, raw.fs_dblkno];
+    let sizes = [raw.fs_bsize, raw.fs_fsize, raw.fs_frag, raw.fs_sbsize];
+    let masks = [raw.fs_bmask, raw.fs_fmask, raw.fs_bshift, raw.fs_fshift];
+    let more = [
+        raw.fs_fragshift,
+        raw.fs_fsbtodb,
+        raw.fs_nindir,
+        raw.fs_inopb as i32,
+    ];
+    let groups = [
+        raw.fs_ncg as i32,
+        raw.fs_cssize,
+        raw.fs_cgsize,
+        raw.fs_ipg as i32,
+    ];
+    (
+        places,
+        sizes,
+        masks,
+        more,
+        groups,
+        (raw.fs_fpg, raw.fs_magic),
+    )
+}

@@ -1,0 +1,135 @@
+//! The superblock: from a copy where it cannot be read, and the marks that say what it is worth.
+
+use super::Log;
+use crate::fsck::{CheckError, Code, Location, Report, superblock as check};
+use backstitch_layout::FormatError;
+use backstitch_layout::tools::{Overlay, Source};
+use backstitch_ufs::format::superblock::{
+    FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES,
+    SUPERBLOCK_BYTES, magic,
+};
+use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock};
+
+/// Copies of the superblock begin at multiples of this: no block is smaller.
+const COPY_STEP: u64 = 4_096;
+/// Bytes of a device that are searched for a copy; behind them there is one only if the first
+/// groups have all lost theirs.
+const SEARCHED_BYTES: u64 = 1 << 30;
+
+/// Whether a crash left the image under a mechanism that keeps order, and no kernel met errors.
+pub(crate) fn is_trusted(sb: &Superblock) -> bool {
+    let marks = sb.flags & (FLAG_SOFT_UPDATES | FLAG_NEEDS_CHECK);
+    sb.raw.fs_clean == 0 && marks == FLAG_SOFT_UPDATES
+}
+
+/// Puts a group's copy of the superblock in place; whether there is one. The copy is believed if it
+/// is where its own numbers say that a copy is.
+pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+    let size = image.size_bytes();
+    let mut place = 2 * COPY_STEP;
+    while place + SUPERBLOCK_BYTES as u64 <= size.min(SEARCHED_BYTES) {
+        let bytes = image.read(place, SUPERBLOCK_BYTES)?;
+        if let Some(sb) = copy_at(&bytes, place, size) {
+            let mut raw = (*sb.raw).clone();
+            raw.fs_clean = 0;
+            raw.fs_old_flags = OLD_FLAG_MOVED;
+            raw.fs_flags |= FLAG_NEEDS_CHECK as i32;
+            image.write(sb.place, &raw.to_bytes(sb.order))?;
+            let found = place / u64::from(sb.fragment_bytes);
+            log.add(
+                Location::block(found),
+                "the superblock was taken from this copy",
+            );
+            image.barrier();
+            // What is in the way, where it is looked for before the right place.
+            return match check::find(image) {
+                Ok(_) => Ok(true),
+                Err(CheckError::Format(_)) => Ok(false),
+                Err(error) => Err(error),
+            };
+        }
+        place += COPY_STEP;
+    }
+    Ok(false)
+}
+
+/// The superblock that a copy at `place` is of, with its home as its place.
+fn copy_at(bytes: &[u8], place: u64, size: u64) -> Option<Superblock> {
+    let (version, _) = magic(bytes)?;
+    let sb = Superblock::parse(bytes, version.usual_place(), size).ok()?;
+    let told = u64::try_from(sb.raw.fs_sblockloc).unwrap_or(0);
+    let sb = match PLACES.contains(&told) {
+        true => Superblock { place: told, ..sb },
+        false => sb,
+    };
+    let fragment = u64::from(sb.fragment_bytes);
+    let is_copy = backstitch_layout::GroupNumber::all(sb.groups)
+        .map(|group| sb.superblock_copy(group) * fragment)
+        .take_while(|copy| *copy <= place)
+        .any(|copy| copy == place);
+    (is_copy && !sb.is_old).then_some(sb)
+}
+
+/// Sets all fields that follow from others or are always the same.
+pub(super) fn put_derived(sb: &Superblock, raw: &mut RawSuperblock) {
+    for field in check::derived(sb) {
+        field.put(raw);
+    }
+    raw.fs_old_flags |= OLD_FLAG_MOVED;
+    raw.fs_flags = sb.flags as i32;
+    check::clear_spares(raw);
+}
+
+fn raw(image: &Overlay<'_>, sb: &Superblock) -> Result<RawSuperblock, CheckError> {
+    let bytes = image.read(sb.place, SUPERBLOCK_BYTES)?;
+    Ok(RawSuperblock::decode(sb.order, &bytes))
+}
+
+/// Says that nobody may trust the image before the repair is finished.
+pub(super) fn mark_damaged(image: &mut Overlay<'_>) -> Result<(), CheckError> {
+    let sb = match check::find(image) {
+        Ok(sb) => sb,
+        Err(CheckError::Format(FormatError::Corrupt(_))) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let mut raw = raw(image, &sb)?;
+    raw.fs_clean = 0;
+    raw.fs_flags = (sb.flags | FLAG_NEEDS_CHECK) as i32;
+    raw.fs_old_flags |= OLD_FLAG_MOVED;
+    image.write(sb.place, &raw.to_bytes(sb.order))?;
+    image.barrier();
+    Ok(())
+}
+
+/// Marks a repaired image as clean, where it is not or anything was changed. Its check hashes, which
+/// we do not compute, no longer count; a journal from before does not either, since it names the
+/// time of the last mount.
+pub(super) fn finish(
+    image: &mut Overlay<'_>,
+    log: &mut Log,
+    sb: &Superblock,
+    report: &Report,
+    now_seconds: u32,
+) -> Result<(), CheckError> {
+    let is_marked = |code| matches!(code, Code::NotUnmounted | Code::ErrorsRecorded);
+    let is_unclean = report.notes.iter().any(|note| is_marked(note.code));
+    if !is_unclean && !image.is_changed() {
+        return Ok(());
+    }
+    image.barrier();
+    let mut raw = raw(image, sb)?;
+    raw.fs_clean = 1;
+    let cleared = FLAG_UNCLEAN | FLAG_NEEDS_CHECK | FLAG_CHECK_HASHES;
+    raw.fs_flags = (sb.flags & !cleared) as i32;
+    raw.fs_fmod = 0;
+    raw.fs_pendingblocks = 0;
+    raw.fs_pendinginodes = 0;
+    raw.fs_time = now_seconds.into();
+    raw.fs_mtime = now_seconds.into();
+    image.write(sb.place, &raw.to_bytes(sb.order))?;
+    image.barrier();
+    if is_unclean {
+        log.add(Location::FILE_SYSTEM, "marked as clean");
+    }
+    Ok(())
+}

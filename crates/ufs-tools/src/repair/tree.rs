@@ -1,0 +1,190 @@
+//! Who contains what.
+
+use super::fixer::{ByInode, Fixer};
+use crate::entries;
+use crate::fsck::{CheckError, Code, Finding, Location};
+use backstitch_blocks::directory::OFFSET_INODE;
+use backstitch_ufs::format::{LINK_MAX, ROOT_INODE};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+impl Fixer<'_, '_> {
+    /// The directories that can be reached from the root, by their places.
+    fn reachable(&self) -> Vec<bool> {
+        let directories = &self.facts.gathered.directories;
+        let mut below: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+        for (child, parent) in &self.facts.names.named {
+            below.entry(*parent).or_default().push(*child as usize);
+        }
+        let mut is_reached = vec![false; directories.len()];
+        let root = self.facts.gathered.directory_index(ROOT_INODE);
+        let mut open: Vec<usize> = root.into_iter().collect();
+        while let Some(index) = open.pop() {
+            if std::mem::replace(&mut is_reached[index], true) {
+                continue;
+            }
+            open.extend(below.get(&directories[index].inode).into_iter().flatten());
+        }
+        is_reached
+    }
+
+    /// Names and `..` of directories, one kind of damage a round.
+    pub(super) fn names(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
+        let with = |wanted: &[Code]| -> BTreeSet<u32> {
+            let mine = findings
+                .iter()
+                .filter(|finding| wanted.contains(&finding.code));
+            mine.filter_map(|finding| finding.location.inode).collect()
+        };
+        let many = with(&[Code::DirectoryTwoNames, Code::DirectoryManyNames]);
+        let cycles = with(&[Code::DirectoryCycle]);
+        if !many.is_empty() {
+            let is_reached = self.reachable();
+            for directory in many {
+                self.settle_names(directory, &is_reached)?;
+            }
+        } else if !cycles.is_empty() {
+            for directory in cycles {
+                self.remove_names(directory, None)?;
+            }
+        } else {
+            for directory in with(&[Code::DotDotWrong]) {
+                let parent = self.parent_of(directory);
+                self.set_dot_dot(directory, parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps one name of a directory: one that can be reached, of those the one that `..` agrees
+    /// with.
+    ///
+    /// Where `..` leads elsewhere it is led to the kept name's directory first, and before that this
+    /// counts it, so that no crash in between leaves a count too low.
+    fn settle_names(&mut self, directory: u32, is_reached: &[bool]) -> Result<(), CheckError> {
+        let gathered = &self.facts.gathered;
+        let Some(index) = gathered.directory_index(directory) else {
+            return Ok(());
+        };
+        let dot_dot = self.facts.names.parents[index];
+        let all: Vec<u32> = self
+            .facts
+            .names
+            .of(index)
+            .iter()
+            .map(|(_, parent)| *parent)
+            .collect();
+        let is_reachable = |parent: &u32| {
+            let place = gathered.directory_index(*parent);
+            place.is_some_and(|place| is_reached[place])
+        };
+        let mut parents: Vec<u32> = all.iter().copied().filter(is_reachable).collect();
+        if parents.is_empty() {
+            parents = all;
+        }
+        let agreed = parents.iter().find(|parent| **parent == dot_dot);
+        let Some(kept) = agreed.or(parents.first()).copied() else {
+            return Ok(());
+        };
+        if kept != dot_dot {
+            let mut inode = self.inode_bytes(kept)?;
+            let links = inode.parse()?.links;
+            inode.set_links(links.saturating_add(1).min(LINK_MAX));
+            self.put_inode(kept, &inode)?;
+            self.image.barrier();
+            self.set_dot_dot(directory, kept)?;
+            self.image.barrier();
+        }
+        self.remove_names(directory, Some(kept))
+    }
+
+    /// Removes the names of a directory, but the first in the directory `kept`.
+    fn remove_names(&mut self, directory: u32, kept: Option<u32>) -> Result<(), CheckError> {
+        let Some(index) = self.facts.gathered.directory_index(directory) else {
+            return Ok(());
+        };
+        let names = self.facts.names.of(index).iter();
+        let parents: BTreeSet<u32> = names.map(|(_, parent)| *parent).collect();
+        for parent in parents {
+            let mut may_keep = kept == Some(parent);
+            self.remove_entries(parent, |inode, _| {
+                inode == directory && !std::mem::take(&mut may_keep)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Leads `..` elsewhere.
+    fn set_dot_dot(&mut self, directory: u32, parent: u32) -> Result<(), CheckError> {
+        let Some(chunk) = self.chunks(directory).into_iter().find(|chunk| chunk.2) else {
+            return Ok(());
+        };
+        let mut bytes = self.read_chunk(chunk)?;
+        let second = entries::entries(self.sb.order, &bytes)
+            .map_while(Result::ok)
+            .nth(1);
+        let Some(at) = second.map(|entry| entry.offset) else {
+            return Ok(());
+        };
+        let field = &mut bytes[at + OFFSET_INODE..][..4];
+        field.copy_from_slice(&self.sb.order.bytes_of_u32(parent));
+        self.write_chunk(chunk, &bytes)?;
+        self.note(Location::inode(directory), format!(".. is {parent} now"));
+        Ok(())
+    }
+
+    /// What has no name: cleared where the image is trusted, and otherwise put into `lost+found`.
+    pub(super) fn unconnected(&mut self, found: &ByInode) -> Result<(), CheckError> {
+        if !self.is_trusted {
+            return self.reconnect(found);
+        }
+        // First the names in directories that nobody can reach, at every depth, so that no count is
+        // ever too low.
+        let is_reached = self.reachable();
+        let mut removed = 0;
+        for (index, directory) in self.facts.gathered.directories.iter().enumerate() {
+            if !is_reached[index] {
+                removed += self.remove_entries(directory.inode, |_, _| true)?;
+            }
+        }
+        if removed > 0 {
+            return Ok(());
+        }
+        self.free_unnamed(found)
+    }
+
+    /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads
+    /// to what is free already.
+    fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
+        let facts = self.facts;
+        let parent_of = |number: u32| {
+            let index = facts.gathered.directory_index(number)?;
+            let parent = facts.names.parents[index];
+            (parent != number && found.contains_key(&parent)).then_some(parent)
+        };
+        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
+        for parent in found.keys().filter_map(|number| parent_of(*number)) {
+            *children.entry(parent).or_default() += 1;
+        }
+        let is_leaf = |number: &u32| !children.contains_key(number);
+        let mut layer: Vec<u32> = found.keys().copied().filter(is_leaf).collect();
+        while !layer.is_empty() {
+            let mut next = Vec::new();
+            for number in layer {
+                let mut inode = self.inode_bytes(number)?;
+                inode.clear();
+                self.put_inode(number, &inode)?;
+                self.note(Location::inode(number), "freed: it has no name");
+                let parent = parent_of(number);
+                let left = parent.and_then(|parent| children.get_mut(&parent));
+                if let (Some(parent), Some(left)) = (parent, left) {
+                    *left -= 1;
+                    next.extend((*left == 0).then_some(parent));
+                }
+            }
+            self.image.barrier();
+            layer = next;
+        }
+        Ok(())
+    }
+}

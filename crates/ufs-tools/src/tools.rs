@@ -1,0 +1,85 @@
+//! The layout's tools behind the trait of all layouts.
+
+use backstitch_device::BlockDevice;
+use backstitch_layout::LayoutKind;
+use backstitch_layout::tools::{
+    CheckError, CheckOptions, DeviceSource, Geography, Info, Mkfs, MkfsError, Outcome,
+    RepairOptions, Report, Source, Tools, Tune, TuneError,
+};
+use backstitch_ordering::CrashRecord;
+use backstitch_ufs::Ufs;
+use backstitch_ufs::format::superblock::{FLAG_SOFT_UPDATES, offset};
+
+use crate::{fsck, geography, info, mkfs, repair, tune};
+
+/// The tools of UFS1 and UFS2.
+#[derive(Clone, Copy, Debug)]
+pub struct UfsTools;
+
+impl Tools for UfsTools {
+    fn layout(&self) -> &'static dyn LayoutKind {
+        &Ufs
+    }
+
+    fn types(&self) -> &'static [(&'static str, &'static [&'static str])] {
+        &[(mkfs::UFS2, &[mkfs::UFS2]), (mkfs::UFS1, &[mkfs::UFS1])]
+    }
+
+    fn is_on(&self, device: &dyn BlockDevice) -> bool {
+        backstitch_ufs::is_on(device)
+    }
+
+    fn uuid_on(&self, device: &dyn BlockDevice) -> Option<[u8; 16]> {
+        let sb = fsck::superblock::find(&DeviceSource(device)).ok()?;
+        Some(mkfs::uuid(&sb.raw))
+    }
+
+    fn has_feature(&self, name: &str) -> bool {
+        mkfs::has_feature(name)
+    }
+
+    fn can_make(&self, wanted: &Mkfs, device_bytes: u64) -> Result<(), MkfsError> {
+        mkfs::can_make(wanted, device_bytes)
+    }
+
+    fn make(&self, wanted: &Mkfs, device: &dyn BlockDevice) -> Result<Info, MkfsError> {
+        mkfs::write(wanted, device).map(|superblock| info::of(&superblock))
+    }
+
+    fn check(&self, source: &dyn Source, options: &CheckOptions) -> Result<Report, CheckError> {
+        fsck::check_source(source, options)
+    }
+
+    fn repair(
+        &self,
+        device: &dyn BlockDevice,
+        options: &RepairOptions,
+    ) -> Result<Outcome, CheckError> {
+        repair::repair(device, options)
+    }
+
+    fn info(&self, device: &dyn BlockDevice) -> Result<Info, CheckError> {
+        info::read(device)
+    }
+
+    fn tune(&self, tune: &Tune, device: &dyn BlockDevice) -> Result<Info, TuneError> {
+        tune::apply(tune, device).map(|superblock| info::of(&superblock))
+    }
+
+    fn geography(&self, source: &dyn Source) -> Option<Box<dyn Geography>> {
+        let read = geography::Fragments::read(source)?;
+        Some(Box::new(read))
+    }
+
+    /// UFS has no place for the record of a mechanism: the flag of soft updates stands for all that
+    /// keep order.
+    fn trusted(&self, source: &dyn Source, record: CrashRecord) -> Option<(u64, Vec<u8>)> {
+        let sb = fsck::superblock::find(source).ok()?;
+        if sb.raw.fs_clean != 0 || repair::is_trusted(&sb) || !record.is_trusted() {
+            return None;
+        }
+        let flags = sb.flags | FLAG_SOFT_UPDATES;
+        let bytes = sb.order.bytes_of_u32(flags).to_vec();
+        Some((sb.place + offset::FLAGS as u64, bytes))
+    }
+}

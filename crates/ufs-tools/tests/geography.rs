@@ -1,0 +1,92 @@
+//! What each fragment is for, on images of `makefs`.
+
+mod support;
+
+use backstitch_layout::tools::{SliceSource, Tools, Use};
+use backstitch_layout::{GroupNumber, InodeNumber};
+use backstitch_ordering::CrashRecord;
+use backstitch_ufs::format::superblock::FLAG_SOFT_UPDATES;
+use backstitch_ufs_tools::UfsTools;
+use support::damages::good_images;
+use support::have;
+use support::probe::Probe;
+
+#[test]
+fn every_fragment_has_its_use() {
+    if !have("makefs", "makefs") {
+        return;
+    }
+    for good in good_images() {
+        let probe = Probe::new(good.clone());
+        let sb = &probe.sb;
+        let geography = UfsTools.geography(&SliceSource(good)).unwrap();
+        let group = GroupNumber(0);
+        assert_eq!(geography.block_bytes(), sb.fragment_bytes);
+        let home = sb.place / u64::from(sb.fragment_bytes);
+        assert_eq!(geography.what(home), Use::Superblock);
+        assert_eq!(geography.what(sb.superblock_copy(group)), Use::Backup);
+        assert_eq!(
+            geography.what(sb.group_header(group)),
+            Use::BlockBitmap(group)
+        );
+        assert_eq!(geography.what(sb.summary_at), Use::Descriptors);
+        let (fragment, offset) = sb.inode_place(9);
+        let first = 9 - (offset / sb.version.inode_bytes()) as u32;
+        assert_eq!(geography.what(fragment), Use::Inodes(first));
+        let many = probe.path("/many");
+        let names = geography.what(probe.inode(many).pointers[0]);
+        assert_eq!(names, Use::Names(InodeNumber(many)));
+        let larger = probe.path("/dir/sub/larger");
+        let (inode, own) = (probe.inode(larger), InodeNumber(larger));
+        let per_block = u64::from(sb.fragments_per_block);
+        let last = inode.pointers[3] + per_block - 1;
+        assert_eq!(geography.what(last), Use::Contents(own, 4 * per_block - 1));
+        if inode.pointers[12] != 0 {
+            assert_eq!(geography.what(inode.pointers[12]), Use::Pointers(own));
+        }
+        assert_eq!(geography.what(sb.fragments), Use::Unknown);
+        let (at, len) = probe.direct_blocks(2)[0];
+        let found = geography.names(&good[at..at + len]);
+        assert!(found.iter().any(|(name, _)| name == b"many"), "{found:?}");
+    }
+}
+
+#[test]
+fn inodes_are_compared_in_words() {
+    if !have("makefs", "makefs") {
+        return;
+    }
+    for good in good_images() {
+        let mut probe = Probe::new(good.clone());
+        let geography = UfsTools.geography(&SliceSource(good)).unwrap();
+        let inode = probe.path("/dir/small");
+        let range = probe.inode_at(inode)..probe.inode_at(inode) + geography.inode_bytes() as usize;
+        let before = probe.bytes[range.clone()].to_vec();
+        assert_eq!(geography.inode_difference(&before, &before), "");
+        probe.set_size(inode, 9_999);
+        let after = &probe.bytes[range];
+        assert_eq!(geography.inode_difference(&before, after), "size 8 → 9999");
+    }
+}
+
+#[test]
+fn an_image_that_a_mechanism_with_order_left_is_trusted() {
+    if !have("makefs", "makefs") {
+        return;
+    }
+    for good in good_images() {
+        let trusted = CrashRecord::from_code(1).unwrap();
+        assert_eq!(UfsTools.trusted(&SliceSource(good), trusted), None);
+        let mut probe = Probe::new(good.clone());
+        probe.superblock(|raw| {
+            raw.fs_clean = 0;
+            raw.fs_flags &= !(FLAG_SOFT_UPDATES as i32);
+        });
+        let found = UfsTools.trusted(&SliceSource(&probe.bytes), trusted);
+        let (at, bytes) = found.unwrap();
+        probe.poke(at as usize, &bytes);
+        let after = Probe::new(probe.bytes.clone());
+        assert_eq!(after.sb.flags & FLAG_SOFT_UPDATES, FLAG_SOFT_UPDATES);
+        assert_eq!(UfsTools.trusted(&SliceSource(&probe.bytes), trusted), None);
+    }
+}

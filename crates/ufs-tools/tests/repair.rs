@@ -1,0 +1,262 @@
+//! What a repair keeps: files with two owners, names in `lost+found`, superblocks from copies; and
+//! what it does with an image that soft updates left.
+
+mod support;
+
+use backstitch_device::{MemoryDevice, RecordingDevice, materialise_torn};
+use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
+use backstitch_ufs_tools::fsck::{self, Code, Kind, Options, Report, SliceSource};
+use backstitch_ufs_tools::repair::{Mode, Options as RepairOptions, Outcome, repair};
+use std::sync::Arc;
+use support::damages::good_images;
+use support::have;
+use support::probe::Probe;
+
+fn check(bytes: &[u8]) -> Report {
+    fsck::check_source(&SliceSource(bytes), &Options::default()).unwrap()
+}
+
+fn repaired(probe: &Probe, mode: Mode) -> (Outcome, Probe) {
+    let device = MemoryDevice::from_bytes(probe.bytes.clone());
+    let options = RepairOptions {
+        mode,
+        guess_geometry: false,
+        now_seconds: 1_700_000_000,
+        check: Options::default(),
+    };
+    let outcome = repair(&device, &options).unwrap();
+    (outcome, Probe::new(device.snapshot()))
+}
+
+fn each(test: impl Fn(Probe)) {
+    if have("makefs", "makefs") {
+        good_images()
+            .iter()
+            .for_each(|good| test(Probe::new(good.clone())));
+    }
+}
+
+/// As a crash leaves it that was managed by soft updates.
+fn crashed(probe: &mut Probe) {
+    probe.superblock(|raw| {
+        raw.fs_clean = 0;
+        raw.fs_flags |= FLAG_SOFT_UPDATES as i32;
+    });
+}
+
+#[test]
+fn both_owners_of_a_block_can_be_read() {
+    each(|mut probe| {
+        let (large, larger) = (probe.path("/dir/large"), probe.path("/dir/sub/larger"));
+        let shared = probe.inode(large).pointers[1];
+        probe.set_pointer(larger, 1, shared);
+        let (_, after) = repaired(&probe, Mode::All);
+        for inode in [large, larger] {
+            assert_eq!(probe.contents(inode), after.contents(inode));
+        }
+        assert_ne!(
+            after.inode(large).pointers[1],
+            after.inode(larger).pointers[1]
+        );
+    });
+}
+
+#[test]
+fn what_has_no_name_is_found_in_lost_and_found() {
+    each(|mut probe| {
+        let (sub, small, fast) = (
+            probe.path("/dir/sub"),
+            probe.path("/dir/small"),
+            probe.path("/fast"),
+        );
+        for path in ["/dir/sub", "/dir/small", "/fast"] {
+            probe.unlink(path);
+        }
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        assert_eq!(after.path(&format!("/lost+found/#{sub}")), sub);
+        assert_eq!(after.path(&format!("/lost+found/#{fast}")), fast);
+        // It has another name in there.
+        assert_eq!(after.path(&format!("/lost+found/#{sub}/linked")), small);
+        assert_eq!(after.contents(small), b"contents");
+        let lost = after.path("/lost+found");
+        assert_eq!(after.path(&format!("/lost+found/#{sub}/..")), lost);
+    });
+}
+
+#[test]
+fn lost_and_found_grows() {
+    each(|mut probe| {
+        let many = probe.path("/many");
+        let names = probe.entries(many);
+        let count = names.len() - 2;
+        for (at, _, name) in names {
+            if name != b"." && name != b".." {
+                probe.set_u32(at, 0);
+            }
+        }
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        let found = after.entries(after.path("/lost+found")).len() - 2;
+        assert_eq!(found, count);
+        assert!(check(&after.bytes).is_clean());
+    });
+}
+
+#[test]
+fn preening_frees_what_soft_updates_leave() {
+    each(|mut probe| {
+        crashed(&mut probe);
+        probe.unlink("/dir/sub");
+        probe.unlink("/fast");
+        let before = check(&probe.bytes);
+        assert_ne!(before.worst(), Some(Kind::Corruption), "{before:#?}");
+        let (outcome, after) = repaired(&probe, Mode::Preen);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        let root = after.entries(2);
+        assert!(root.iter().all(|(_, _, name)| name != b"lost+found"));
+        let report = check(&after.bytes);
+        assert!(report.is_clean() && report.notes.is_empty(), "{report:#?}");
+        assert_eq!(after.sb.raw.fs_clean, 1);
+        // `linked` was a name of this one.
+        assert_eq!(after.inode(after.path("/dir/small")).links, 1);
+        assert!(before.summary.used_inodes > report.summary.used_inodes + 3);
+    });
+}
+
+#[test]
+fn preening_does_not_free_what_others_left() {
+    each(|mut probe| {
+        probe.superblock(|raw| {
+            raw.fs_clean = 0;
+            raw.fs_flags &= !(FLAG_SOFT_UPDATES as i32);
+        });
+        probe.unlink("/fast");
+        let (outcome, after) = repaired(&probe, Mode::Preen);
+        assert!(outcome.after.is_none() && after.bytes == probe.bytes);
+        let (outcome, _) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean());
+    });
+}
+
+#[test]
+fn an_image_that_was_not_unmounted_is_marked_as_clean() {
+    each(|mut probe| {
+        crashed(&mut probe);
+        let report = check(&probe.bytes);
+        assert!(report.is_clean());
+        assert_eq!(report.notes[0].code, Code::NotUnmounted);
+        for mode in [Mode::Preen, Mode::All] {
+            let (outcome, after) = repaired(&probe, mode);
+            assert_eq!(outcome.exit_status(), 1);
+            assert!(after.sb.is_clean() && check(&after.bytes).notes.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_lost_superblock_is_taken_from_a_copy() {
+    each(|good| {
+        let place = good.sb.place as usize;
+        let damages: [&dyn Fn(&mut Probe); 4] = [
+            &|probe| probe.poke(place, &[0; 1_376]),
+            &|probe| probe.poke(place, &[0xa5; 1_376]),
+            &|probe| probe.superblock(|raw| raw.fs_ncg += 1),
+            &|probe| probe.superblock(|raw| raw.fs_bsize = 12),
+        ];
+        for (index, damage) in damages.iter().enumerate() {
+            let mut probe = good.clone();
+            damage(&mut probe);
+            let (outcome, after) = repaired(&probe, Mode::All);
+            assert!(outcome.is_clean(), "{index}: {:#?}", outcome.after);
+            assert!(check(&after.bytes).is_clean(), "{index}");
+            assert_eq!(after.sb.fragments, good.sb.fragments);
+            let path = "/dir/sub/larger";
+            assert_eq!(
+                after.contents(after.path(path)),
+                good.contents(good.path(path))
+            );
+        }
+    });
+}
+
+#[test]
+fn losses_are_told() {
+    each(|mut probe| {
+        let (at, _) = probe.entry("/dir/small");
+        let free = probe.sb.inodes() - 1;
+        probe.set_u32(at, free);
+        let large = probe.path("/dir/large");
+        probe.set_pointer(large, 2, u64::MAX);
+        let (outcome, _) = repaired(&probe, Mode::All);
+        let losses = outcome.losses.unwrap();
+        assert_eq!((losses.names_gone, losses.pointers_cleared), (0, 1));
+        let mut probe = probe.clone();
+        probe.unlink("/fast");
+        let (outcome, _) = repaired(&probe, Mode::All);
+        assert_eq!(outcome.losses.unwrap().moved_to_lost_found, 1);
+    });
+}
+
+/// Shows states that a power cut in a repair can leave: what was flushed, and of the rest any
+/// sectors.
+fn cuts(probe: &Probe, mode: Mode, mut visit: impl FnMut(Probe)) {
+    let device = Arc::new(MemoryDevice::from_bytes(probe.bytes.clone()));
+    let recording = RecordingDevice::new(device);
+    let options = RepairOptions {
+        mode,
+        guess_geometry: false,
+        now_seconds: 1_700_000_000,
+        check: Options::default(),
+    };
+    assert!(repair(&recording, &options).unwrap().is_clean());
+    let records = recording.records();
+    let mut random = fastrand::Rng::with_seed(probe.sb.fragments);
+    let step = records.len().div_ceil(40);
+    for cut in (0..=records.len()).step_by(step) {
+        let mut bytes = probe.bytes.clone();
+        materialise_torn(&mut bytes, &records, cut, 512, &mut |_, _| random.bool());
+        visit(Probe::new(bytes));
+    }
+}
+
+#[test]
+fn a_preening_that_is_cut_can_be_preened_again() {
+    each(|mut probe| {
+        crashed(&mut probe);
+        probe.unlink("/dir/sub");
+        probe.unlink("/fast");
+        let many = probe.path("/many");
+        for (at, _, _) in probe.entries(many).into_iter().skip(2).take(40) {
+            probe.set_u32(at, 0);
+        }
+        cuts(&probe, Mode::Preen, |cut| {
+            let report = check(&cut.bytes);
+            let words = format!("{:#?}", report.findings);
+            assert_ne!(report.worst(), Some(Kind::Corruption), "{words}");
+            let (outcome, after) = repaired(&cut, Mode::Preen);
+            assert!(outcome.is_clean() && check(&after.bytes).is_clean());
+        });
+    });
+}
+
+#[test]
+fn a_repair_that_is_cut_is_not_trusted_before_it_is_finished() {
+    each(|mut probe| {
+        crashed(&mut probe);
+        probe.unlink("/dir/sub");
+        let larger = probe.path("/dir/large");
+        probe.set_pointer(larger, 2, u64::MAX);
+        let before = Probe::new(probe.bytes.clone()).sb;
+        cuts(&probe, Mode::All, |cut| {
+            let is_old = cut.sb.flags == before.flags;
+            let is_marked = cut.sb.flags & FLAG_NEEDS_CHECK != 0;
+            let is_done = cut.sb.is_clean();
+            assert!(is_old || is_marked || is_done);
+            let report = check(&cut.bytes);
+            assert!(!is_done || report.is_clean(), "{:#?}", report.findings);
+            let (outcome, after) = repaired(&cut, Mode::All);
+            assert!(outcome.is_clean() && check(&after.bytes).is_clean());
+        });
+    });
+}

@@ -1,6 +1,7 @@
 //! Entries of directories in either byte order.
 
 use backstitch_blocks::directory::{self, DirectoryError, Entry, HEADER_SIZE};
+use backstitch_layout::InodeNumber;
 use backstitch_ufs::format::directory::{CHUNK_BYTES, UfsEntries};
 use backstitch_ufs::format::{ByteOrder, OnDisk};
 
@@ -36,7 +37,7 @@ pub(crate) fn live(order: ByteOrder, bytes: &[u8]) -> impl Iterator<Item = Entry
     let chunks = bytes.chunks(CHUNK_BYTES).enumerate();
     chunks.flat_map(move |(index, chunk)| {
         let sound = entries(order, chunk).map_while(Result::ok);
-        let named = sound.filter(|entry| entry.inode != 0);
+        let named = sound.filter(|entry| entry.inode != InodeNumber::NONE);
         named.map(move |entry| Entry {
             offset: index * CHUNK_BYTES + entry.offset,
             ..entry
@@ -52,7 +53,7 @@ pub(crate) fn needed(name_len: usize) -> usize {
 /// An entry to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Saved {
-    pub(crate) inode: u32,
+    pub(crate) inode: InodeNumber,
     pub(crate) file_type: u8,
     pub(crate) name: Vec<u8>,
 }
@@ -82,7 +83,7 @@ pub(crate) fn fill<'s>(order: ByteOrder, chunk: &mut [u8], all: &'s [Saved]) -> 
 
 fn put(order: ByteOrder, chunk: &mut [u8], at: usize, len: usize, saved: &Saved) {
     let raw = RawEntry {
-        d_ino: saved.inode,
+        d_ino: saved.inode.0,
         d_reclen: len as u16,
         d_type: saved.file_type,
         d_namlen: saved.name.len() as u8,

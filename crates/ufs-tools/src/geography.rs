@@ -3,7 +3,7 @@
 
 use crate::{entries, fsck};
 use backstitch_layout::tools::{Geography, Source, Use};
-use backstitch_layout::{GroupNumber, InodeNumber};
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use backstitch_ufs::format::inode::DIRECT_POINTERS;
 use backstitch_ufs::format::{CylinderGroup, Inode, ROOT_INODE, Superblock, Version};
 use rustc_hash::FxHashMap;
@@ -32,12 +32,13 @@ impl Fragments {
         };
         for group in GroupNumber::all(fragments.sb.groups) {
             let first = group.0 * fragments.sb.inodes_per_group;
-            for number in first..first + fragments.initialised(source, group) {
+            let end = first + fragments.initialised(source, group);
+            for number in (first..end).map(InodeNumber) {
                 if number >= ROOT_INODE
                     && let Some(inode) = fragments.inode(source, number)
                     && inode.mode != 0
                 {
-                    fragments.add_inode(source, InodeNumber(number), &inode);
+                    fragments.add_inode(source, number, &inode);
                 }
             }
         }
@@ -60,7 +61,7 @@ impl Fragments {
         parsed.map_or(0, |header| header.initialised_inodes)
     }
 
-    fn inode(&self, source: &dyn Source, number: u32) -> Option<Inode> {
+    fn inode(&self, source: &dyn Source, number: InodeNumber) -> Option<Inode> {
         let (fragment, offset) = self.sb.inode_place(number);
         let bytes = self.bytes(source, fragment, self.sb.fragment_bytes as usize)?;
         Inode::parse(self.sb.version, self.sb.order, bytes.get(offset..)?).ok()
@@ -156,7 +157,7 @@ impl Fragments {
         Some(if fragment >= inodes {
             let per_fragment = sb.fragment_bytes / sb.version.inode_bytes() as u32;
             let before = (fragment - inodes) as u32 * per_fragment;
-            Use::Inodes(group.0 * sb.inodes_per_group + before)
+            Use::Inodes(InodeNumber(group.0 * sb.inodes_per_group + before))
         } else if fragment >= sb.group_header(group) {
             // The map of inodes is in the same block.
             Use::BlockBitmap(group)
@@ -181,7 +182,8 @@ impl Geography for Fragments {
         self.sb.version.inode_bytes() as u32
     }
 
-    fn what(&self, block: u64) -> Use {
+    fn what(&self, block: BlockNumber) -> Use {
+        let block = block.0;
         if block >= self.sb.fragments {
             return Use::Unknown;
         }
@@ -198,7 +200,7 @@ impl Geography for Fragments {
         }
     }
 
-    fn names(&self, block: &[u8]) -> Vec<(Vec<u8>, u32)> {
+    fn names(&self, block: &[u8]) -> Vec<(Vec<u8>, InodeNumber)> {
         entries::live(self.sb.order, block)
             .map(|entry| (entry.name.to_vec(), entry.inode))
             .collect()

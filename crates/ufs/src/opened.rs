@@ -30,7 +30,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     /// The permissions.
     type Inheritance = u16;
 
-    const ROOT_INODE: InodeNumber = InodeNumber(ROOT_INODE);
+    const ROOT_INODE: InodeNumber = ROOT_INODE;
     const LINK_MAX: u16 = LINK_MAX;
     const SECTORS_MAX: u64 = u32::MAX as u64;
     const DIRECTORY_BYTES_MAX: u64 = DIRECTORY_BYTES_MAX;
@@ -54,7 +54,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
 
     /// Inodes 0 and 1 are nobody's.
     fn is_valid_inode(&self, inode: InodeNumber) -> bool {
-        (ROOT_INODE..self.sb.inodes()).contains(&inode.0)
+        (ROOT_INODE.0..self.sb.inodes()).contains(&inode.0)
     }
 
     fn inode_place(&self, inode: InodeNumber) -> Step<(BlockNumber, usize)> {
@@ -63,7 +63,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
             let fault = InodeFault::NoSuchInode { last };
             return Err(Error::corrupt(Structure::Inode(inode), fault).into());
         }
-        let (fragment, at) = self.sb.inode_place(inode.0);
+        let (fragment, at) = self.sb.inode_place(inode);
         Ok((BlockNumber(fragment), at))
     }
 
@@ -304,7 +304,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// too, and their inodes are near.
     #[cold]
     fn want_neighbours(&self, v: &mut Volume<'_>, inode: InodeNumber, fragment: BlockNumber) {
-        let group = self.sb.group_of_inode(inode.0);
+        let group = self.sb.group_of_inode(inode);
         let initialised = self.groups.list[group.index()].initialised_inodes;
         let bytes = u64::from(initialised) * self.inode_bytes() as u64;
         let table = self.sb.group_inodes(group);

@@ -42,7 +42,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let want = want.min(self.sb.fragments_per_group.into()) as u32;
         let home = match goal.0 < self.sb.fragments {
             true => self.sb.group_of(goal.0),
-            false => self.sb.group_of_inode(inode.0),
+            false => self.sb.group_of_inode(inode),
         };
         for group in self.groups_from(home.index()) {
             let g = &self.groups.list[group];
@@ -139,7 +139,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     ) -> Step<Option<InodeNumber>> {
         let home = match directory {
             true => self.group_for_directory(parent),
-            false => self.sb.group_of_inode(parent.0).index(),
+            false => self.sb.group_of_inode(parent).index(),
         };
         for group in self.groups_from(home) {
             if let Some(inode) = self.place_inode_in(v, group)? {
@@ -192,7 +192,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         {
             v.read(header)?;
             let inode = self.group_first_inode(number) + initialised;
-            let (fragment, _) = self.sb.inode_place(inode.0);
+            let (fragment, _) = self.sb.inode_place(inode);
             let block = Run {
                 start: BlockNumber(fragment),
                 len: self.units_per_pointer(),
@@ -218,13 +218,13 @@ impl<const BIG: bool> UfsFormat<BIG> {
     fn group_for_directory(&self, parent: InodeNumber) -> usize {
         let groups = &self.groups.list;
         let count = groups.len();
-        let home = self.sb.group_of_inode(parent.0).index();
+        let home = self.sb.group_of_inode(parent).index();
         let average = |total: u64| (total / count as u64) as u32;
         let free_inodes = average(self.groups.free_inodes().into());
         let directories = average(self.groups.directories());
         let free_fragments = average(self.groups.free_fragments());
         let ring = |from: usize| (0..count).map(move |step| (from + step) % count);
-        if parent.0 == ROOT_INODE {
+        if parent == ROOT_INODE {
             // Anywhere, but always the same for the same state: so a replay goes the same way.
             let turn = (self.groups.directories() as u32).wrapping_mul(0x9e37_79b9) as usize;
             let roomy = ring(turn % count).filter(|g| groups[*g].free_inodes >= free_inodes);

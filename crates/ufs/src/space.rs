@@ -66,7 +66,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     fn first_inode(&self) -> InodeNumber {
-        InodeNumber(ROOT_INODE + 1)
+        ROOT_INODE + 1
     }
 
     fn free_blocks(&self) -> u64 {
@@ -98,7 +98,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     fn group_of_inode(&self, inode: InodeNumber) -> GroupNumber {
-        self.sb.group_of_inode(inode.0)
+        self.sb.group_of_inode(inode)
     }
 
     fn group_first_inode(&self, group: GroupNumber) -> InodeNumber {
@@ -159,7 +159,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     fn goal_near(&self, inode: InodeNumber) -> BlockNumber {
-        BlockNumber(self.sb.group_data(self.sb.group_of_inode(inode.0)))
+        BlockNumber(self.sb.group_data(self.sb.group_of_inode(inode)))
     }
 
     /// Directories lie among files.
@@ -273,13 +273,13 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         inode: InodeNumber,
         directory: bool,
     ) -> PatchId {
-        let group = self.sb.group_of_inode(inode.0).index();
+        let group = self.sb.group_of_inode(inode).index();
         self.groups.take_inode(group, directory);
         self.flip_inode_bit(v, inode)
     }
 
     fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber, directory: bool) {
-        let group = self.sb.group_of_inode(inode.0).index();
+        let group = self.sb.group_of_inode(inode).index();
         let index = inode.0 % self.sb.inodes_per_group;
         self.groups.give_inode(group, index, directory);
         self.flip_inode_bit(v, inode);
@@ -357,7 +357,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     }
 
     fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> PatchId {
-        let group = self.sb.group_of_inode(inode.0);
+        let group = self.sb.group_of_inode(inode);
         let bits = self.inode_bits(group);
         let after = [self.groups.list[group.index()].initialised];
         let mut patches = PatchIds::new();

@@ -9,7 +9,7 @@ use crate::bits::{Difference, differences};
 use crate::group::{self, Contents};
 use backstitch_blocks::bitmap;
 use backstitch_layout::tools::{Findings, Summary};
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::type_code;
 use backstitch_ufs::format::group::{Derived, Maps};
 use backstitch_ufs::format::{
@@ -157,14 +157,14 @@ impl GroupCheck<'_> {
                 true => Code::BlockLeaked,
                 false => Code::BlockNotMarked,
             };
-            let place = Location::group(self.number).at_block(first);
+            let place = Location::group(self.number).at_block(BlockNumber(first));
             self.findings
                 .add(code, place, || describe("fragment", first, &run));
         }
     }
 
     fn check_inodes(&mut self, inodes: &[u8]) {
-        let first = self.number.0 * self.sb.inodes_per_group;
+        let first = InodeNumber(self.number.0 * self.sb.inodes_per_group);
         let expected = self.gathered.inode_map(self.sb, self.number);
         for run in differences(inodes, &expected) {
             let inode = first + run.start;
@@ -177,7 +177,7 @@ impl GroupCheck<'_> {
                 ..Location::inode(inode)
             };
             self.findings
-                .add(code, place, || describe("inode", inode.into(), &run));
+                .add(code, place, || describe("inode", inode.0.into(), &run));
         }
     }
 

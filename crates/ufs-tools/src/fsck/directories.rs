@@ -4,8 +4,8 @@ use super::state::{Context, Directory, Gathered, InodeInfo};
 use super::{CheckError, Code, Location, Source};
 use crate::entries::entries;
 use backstitch_blocks::directory::{Entry, HEADER_SIZE};
-use backstitch_layout::FileType;
 use backstitch_layout::tools::Findings;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::{ROOT_INODE, WHITEOUT_INODE};
 use rustc_hash::FxHashSet;
@@ -16,15 +16,15 @@ const WHITEOUT_CODE: u8 = 14;
 /// Who names which directory.
 pub(crate) struct Names {
     /// `..` of each directory, in the order of [`Gathered::directories`]; 0 where there is none.
-    pub(crate) parents: Vec<u32>,
+    pub(crate) parents: Vec<InodeNumber>,
     /// The names of directories: the place of the named one, and the inode of the one that contains
     /// the name. In that order.
-    pub(crate) named: Vec<(u32, u32)>,
+    pub(crate) named: Vec<(u32, InodeNumber)>,
 }
 
 impl Names {
     /// The names of the directory at a place.
-    pub(crate) fn of(&self, index: usize) -> &[(u32, u32)] {
+    pub(crate) fn of(&self, index: usize) -> &[(u32, InodeNumber)] {
         let index = index as u32;
         let start = self.named.partition_point(|(child, _)| *child < index);
         let end = self.named.partition_point(|(child, _)| *child <= index);
@@ -80,7 +80,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         directory: &Directory,
         scratch: &mut Vec<u8>,
     ) -> Result<(), CheckError> {
-        self.names.parents.push(0);
+        self.names.parents.push(InodeNumber::NONE);
         self.seen.clear();
         for piece in &self.gathered.pieces[directory.pieces.clone()] {
             let Some(fragment) = piece.fragment else {
@@ -89,7 +89,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             let context = self.context;
             let bytes = context.bytes(fragment, piece.bytes as usize, scratch)?;
             for (index, chunk) in bytes.chunks_exact(CHUNK_BYTES).enumerate() {
-                let place = Location::inode(directory.inode).at_block(fragment);
+                let place = Location::inode(directory.inode).at_block(BlockNumber(fragment));
                 let is_first = piece.logical == 0 && index == 0;
                 self.chunk(directory.inode, is_first, index * CHUNK_BYTES, chunk, place);
             }
@@ -97,7 +97,14 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         Ok(())
     }
 
-    fn chunk(&mut self, inode: u32, is_first: bool, start: usize, bytes: &[u8], place: Location) {
+    fn chunk(
+        &mut self,
+        inode: InodeNumber,
+        is_first: bool,
+        start: usize,
+        bytes: &[u8],
+        place: Location,
+    ) {
         let mut role = if is_first { Role::Dot } else { Role::Name };
         for entry in entries(self.context.sb.order, bytes) {
             let entry = match entry {
@@ -110,7 +117,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
                 }
             };
             let place = place.at_offset(start + entry.offset);
-            if entry.inode != 0 && !is_terminated(bytes, &entry) {
+            if entry.inode != InodeNumber::NONE && !is_terminated(bytes, &entry) {
                 self.findings.add(Code::EntryCorrupt, place, || {
                     format!("{} has no zero behind it", show(&entry))
                 });
@@ -121,7 +128,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
                 Role::DotDot => self.check_dot_dot(&entry, place),
                 Role::Name => {}
             }
-            if entry.inode != 0 {
+            if entry.inode != InodeNumber::NONE {
                 self.entry(inode, &entry, role, place);
             }
             role = if role == Role::Dot {
@@ -136,8 +143,8 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         }
     }
 
-    fn check_dot(&mut self, inode: u32, entry: &Entry<'_>, place: Location) {
-        let what = if entry.inode == 0 || entry.name != b"." {
+    fn check_dot(&mut self, inode: InodeNumber, entry: &Entry<'_>, place: Location) {
+        let what = if entry.inode == InodeNumber::NONE || entry.name != b"." {
             ". is missing".to_owned()
         } else if entry.inode != inode {
             format!(". is inode {}", entry.inode)
@@ -148,7 +155,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     }
 
     fn check_dot_dot(&mut self, entry: &Entry<'_>, place: Location) {
-        if entry.inode == 0 || entry.name != b".." {
+        if entry.inode == InodeNumber::NONE || entry.name != b".." {
             let what = || ".. is missing".to_owned();
             self.findings.add(Code::DotDotInvalid, place, what);
         } else if let Some(parent) = self.names.parents.last_mut() {
@@ -157,7 +164,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     }
 
     /// An entry that is in use.
-    fn entry(&mut self, directory: u32, entry: &Entry<'_>, role: Role, place: Location) {
+    fn entry(&mut self, directory: InodeNumber, entry: &Entry<'_>, role: Role, place: Location) {
         let is_name = role == Role::Name;
         let target = entry.inode;
         if is_name && target == WHITEOUT_INODE && entry.file_type == WHITEOUT_CODE {
@@ -167,7 +174,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         let inodes =
             u64::from(self.context.sb.inodes_per_group) * u64::from(self.context.sb.groups);
         let is_itself = is_name && (target == directory || target == ROOT_INODE);
-        if target < ROOT_INODE || u64::from(target) >= inodes || is_itself {
+        if target < ROOT_INODE || u64::from(target.0) >= inodes || is_itself {
             let what = || format!("{} is inode {target}, which it cannot be", show(entry));
             self.findings.add(Code::EntryInodeInvalid, place, what);
             return;

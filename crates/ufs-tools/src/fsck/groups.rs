@@ -2,8 +2,8 @@
 
 use super::state::{Context, Group};
 use super::{CheckError, Code, Location, Source};
-use backstitch_layout::GroupNumber;
 use backstitch_layout::tools::Findings;
+use backstitch_layout::{BlockNumber, GroupNumber};
 use backstitch_ufs::format::{CylinderGroup, Inode, RawCylinderGroup, Superblock, Version};
 
 /// Reads all headers.
@@ -28,7 +28,7 @@ pub(super) fn read<S: Source + ?Sized>(
                     if more > initialised {
                         findings.add(
                             Code::InodeNotInitialised,
-                            Location::group(group).at_block(place),
+                            Location::group(group).at_block(BlockNumber(place)),
                             || format!("inodes {initialised} … {more} of the group are not said to be initialised"),
                         );
                         initialised = more;
@@ -44,7 +44,7 @@ pub(super) fn read<S: Source + ?Sized>(
             Err(error) => {
                 findings.add(
                     Code::GroupHeaderCorrupt,
-                    Location::group(group).at_block(place),
+                    Location::group(group).at_block(BlockNumber(place)),
                     || error.to_string(),
                 );
                 unreadable(context, group)?

@@ -4,7 +4,7 @@ use super::state::{Context, Directory, Gathered, InodeInfo, Piece};
 use super::{CheckError, Code, Location, Source};
 use crate::bits::Bits;
 use backstitch_layout::tools::Findings;
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::inode::POINTERS;
 use backstitch_ufs::format::{Inode, ROOT_INODE, SECTOR_BYTES, Superblock, Version};
@@ -84,7 +84,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             let bytes = context.bytes(at, block_bytes, &mut scratch)?;
             for (index, bytes) in bytes.chunks_exact(inode_bytes).enumerate() {
                 let index = block * sb.inodes_per_block + index as u32;
-                let number = group.0 * sb.inodes_per_group + index;
+                let number = InodeNumber(group.0 * sb.inodes_per_group + index);
                 if number < ROOT_INODE || index >= initialised {
                     continue;
                 }
@@ -105,7 +105,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     }
 
     /// An inode that is not in use must not say that it is.
-    fn check_free(&mut self, number: u32, inode: &Inode) {
+    fn check_free(&mut self, number: InodeNumber, inode: &Inode) {
         let is_clear = inode.size == 0
             && inode.pointers.iter().all(|pointer| *pointer == 0)
             && inode.attribute_pointers == [0; 2];
@@ -116,7 +116,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         }
     }
 
-    fn inode(&mut self, number: u32, inode: &Inode) -> Result<InodeInfo, CheckError> {
+    fn inode(&mut self, number: InodeNumber, inode: &Inode) -> Result<InodeInfo, CheckError> {
         let place = Location::inode(number);
         let mut info = InodeInfo {
             is_used: true,
@@ -149,7 +149,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         Ok(info)
     }
 
-    fn file(&mut self, number: u32, inode: &Inode) -> Result<(), CheckError> {
+    fn file(&mut self, number: InodeNumber, inode: &Inode) -> Result<(), CheckError> {
         if inode.size > self.sb().file_bytes_max {
             let most = self.sb().file_bytes_max;
             self.add(Code::SizeInvalid, Location::inode(number), || {
@@ -159,7 +159,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         self.map(number, inode, false)
     }
 
-    fn directory(&mut self, number: u32, inode: &Inode) -> Result<(), CheckError> {
+    fn directory(&mut self, number: InodeNumber, inode: &Inode) -> Result<(), CheckError> {
         let place = Location::inode(number);
         let first = self.gathered.pieces.len();
         let size = inode.size;
@@ -203,7 +203,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         });
     }
 
-    fn symlink(&mut self, number: u32, inode: &Inode) -> Result<(), CheckError> {
+    fn symlink(&mut self, number: InodeNumber, inode: &Inode) -> Result<(), CheckError> {
         let place = Location::inode(number);
         let size = inode.size;
         if size == 0 || size >= SYMLINK_BYTES_MAX.max(self.sb().symlink_max.into()) {
@@ -245,7 +245,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     }
 
     /// Fifos, sockets and devices: only the latter have a number in the place of the first pointer.
-    fn special(&mut self, number: u32, inode: &Inode, numbers: usize) {
+    fn special(&mut self, number: InodeNumber, inode: &Inode, numbers: usize) {
         let rest = &inode.pointers[numbers..];
         if rest.iter().any(|pointer| *pointer != 0) {
             self.add(Code::SpecialFileInvalid, Location::inode(number), || {
@@ -255,7 +255,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     }
 
     /// The blocks of extended attributes: the last one may be fragments.
-    fn attributes(&mut self, number: u32, inode: &Inode) -> Result<(), CheckError> {
+    fn attributes(&mut self, number: InodeNumber, inode: &Inode) -> Result<(), CheckError> {
         if self.sb().version == Version::Ufs1 {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use super::inodes::Scan;
 use super::{CheckError, Code, Location, Source};
+use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ufs::format::Inode;
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, POINTERS, SF_SNAPSHOT};
 
@@ -11,7 +12,7 @@ const SNAPSHOT_MARKS: std::ops::RangeInclusive<u64> = 1..=2;
 
 /// What is the same for all pointers of an inode.
 struct Owner<'i> {
-    number: u32,
+    number: InodeNumber,
     inode: &'i Inode,
     is_directory: bool,
     /// The number of blocks that its size asks for.
@@ -29,7 +30,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     /// Follows all pointers of a file, a directory or a long symbolic link.
     pub(super) fn map(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         inode: &Inode,
         is_directory: bool,
     ) -> Result<(), CheckError> {
@@ -128,7 +129,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             next += span;
         }
         if past > 0 {
-            let place = Location::inode(owner.number).at_block(at);
+            let place = Location::inode(owner.number).at_block(BlockNumber(at));
             self.add(Code::SizeBelowMapped, place, || {
                 format!("{past} pointers of an indirect block are past the end")
             });
@@ -137,14 +138,22 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     }
 
     /// Takes fragments for an inode; `false` where they do not exist or are not free for it.
-    pub(super) fn claim(&mut self, number: u32, slot: usize, pointer: u64, fragments: u32) -> bool {
+    pub(super) fn claim(
+        &mut self,
+        number: InodeNumber,
+        slot: usize,
+        pointer: u64,
+        fragments: u32,
+    ) -> bool {
         let (own_end, per_block) = (
             self.sb().fragments,
             u64::from(self.sb().fragments_per_block),
         );
         let count = u64::from(fragments);
         self.taken += count;
-        let place = Location::inode(number).at_block(pointer).at_offset(slot);
+        let place = Location::inode(number)
+            .at_block(BlockNumber(pointer))
+            .at_offset(slot);
         let in_block = pointer % per_block;
         let exists = pointer.checked_add(count).is_some_and(|end| end <= own_end);
         if !exists || in_block + count > per_block {

@@ -2,7 +2,7 @@
 
 use super::{CheckError, Source};
 use crate::bits::Bits;
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::type_code;
 use backstitch_ufs::format::{RawCylinderGroup, Superblock};
 use std::cell::Cell;
@@ -70,7 +70,7 @@ impl InodeInfo {
 
 /// A directory of pass 1.
 pub(crate) struct Directory {
-    pub(crate) inode: u32,
+    pub(crate) inode: InodeNumber,
     /// Its pieces in [`Gathered::pieces`].
     pub(crate) pieces: Range<usize>,
 }
@@ -100,16 +100,16 @@ pub(crate) struct Gathered {
 
 impl Gathered {
     /// What is known of an inode; `None` where it is not in use or does not exist.
-    pub(crate) fn inode(&self, sb: &Superblock, inode: u32) -> Option<&InodeInfo> {
-        let group = self.inodes.get((inode / sb.inodes_per_group) as usize)?;
+    pub(crate) fn inode(&self, sb: &Superblock, inode: InodeNumber) -> Option<&InodeInfo> {
+        let group = self.inodes.get((inode.0 / sb.inodes_per_group) as usize)?;
         let info = group
             .as_ref()?
-            .get((inode % sb.inodes_per_group) as usize)?;
+            .get((inode.0 % sb.inodes_per_group) as usize)?;
         info.is_used.then_some(info)
     }
 
     /// A directory's place in [`Gathered::directories`].
-    pub(crate) fn directory_index(&self, inode: u32) -> Option<usize> {
+    pub(crate) fn directory_index(&self, inode: InodeNumber) -> Option<usize> {
         let places = &self.directories;
         places
             .binary_search_by_key(&inode, |directory| directory.inode)
@@ -120,10 +120,10 @@ impl Gathered {
     pub(crate) fn used_inodes<'g>(
         &'g self,
         sb: &'g Superblock,
-    ) -> impl Iterator<Item = (u32, &'g InodeInfo)> {
+    ) -> impl Iterator<Item = (InodeNumber, &'g InodeInfo)> {
         let groups = GroupNumber::all(sb.groups).zip(&self.inodes);
         groups.flat_map(move |(group, infos)| {
-            let first = group.0 * sb.inodes_per_group;
+            let first = InodeNumber(group.0 * sb.inodes_per_group);
             let infos = infos.as_deref().unwrap_or(&[]);
             let numbered = infos.iter().enumerate().filter(|(_, info)| info.is_used);
             numbered.map(move |(index, info)| (first + index as u32, info))

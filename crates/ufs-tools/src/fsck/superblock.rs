@@ -3,7 +3,7 @@
 use super::state::Context;
 use super::{CheckError, Code, Location, Source};
 use backstitch_layout::tools::Findings;
-use backstitch_layout::{FormatError, GroupNumber};
+use backstitch_layout::{BlockNumber, FormatError, GroupNumber};
 use backstitch_ufs::format::superblock::{
     FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, SUPERBLOCK_BYTES,
 };
@@ -176,7 +176,7 @@ pub(super) fn check_copy<S: Source + ?Sized>(
     let bytes = context.bytes(place, SUPERBLOCK_BYTES, &mut scratch)?;
     let copy = RawSuperblock::decode(sb.order, bytes);
     if constant(&copy) != constant(&sb.raw) {
-        let at = Location::group(group).at_block(place);
+        let at = Location::group(group).at_block(BlockNumber(place));
         findings.add(Code::BackupDiffers, at, || {
             "the last group's copy of the superblock differs in what never changes".to_owned()
         });

@@ -3,6 +3,7 @@
 use super::directories::Names;
 use super::state::{Context, Gathered, InodeInfo};
 use super::{Code, Location, Source};
+use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::Findings;
 use backstitch_ufs::format::ROOT_INODE;
 
@@ -24,7 +25,7 @@ pub(super) fn check<S: Source + ?Sized>(
     let tree = parents(gathered, names, findings);
     cycles(gathered, &tree.parents, findings);
     for (inode, info) in gathered.used_inodes(context.sb) {
-        let is_in = |list: &[u32]| list.binary_search(&inode).is_ok();
+        let is_in = |list: &[InodeNumber]| list.binary_search(&inode).is_ok();
         links(
             inode,
             info,
@@ -40,9 +41,9 @@ struct Tree {
     /// For each directory the one that contains it, as places in the list of directories.
     parents: Vec<u32>,
     /// The inodes of those that were being moved, in order.
-    moved: Vec<u32>,
+    moved: Vec<InodeNumber>,
     /// The inodes of those without a name, in order.
-    unconnected: Vec<u32>,
+    unconnected: Vec<InodeNumber>,
 }
 
 /// Finds for each directory the one that contains it.
@@ -83,7 +84,7 @@ fn parents(gathered: &Gathered, names: &Names, findings: &mut Findings) -> Tree 
             }
         };
         // A missing `..` was found before.
-        if dot_dot != 0 && dot_dot != parent {
+        if dot_dot != InodeNumber::NONE && dot_dot != parent {
             findings.add(Code::DotDotWrong, place, || {
                 format!(".. is {dot_dot}, not {parent}")
             });
@@ -118,7 +119,13 @@ fn cycles(gathered: &Gathered, parents: &[u32], findings: &mut Findings) {
     }
 }
 
-fn links(inode: u32, info: &InodeInfo, is_moved: bool, is_lost: bool, findings: &mut Findings) {
+fn links(
+    inode: InodeNumber,
+    info: &InodeInfo,
+    is_moved: bool,
+    is_lost: bool,
+    findings: &mut Findings,
+) {
     let place = Location::inode(inode);
     // The second name of a moved directory is not meant to stay.
     let names = info.names.get() - u32::from(is_moved);

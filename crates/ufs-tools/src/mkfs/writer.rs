@@ -5,7 +5,7 @@ use crate::group::{self, Contents};
 use backstitch_blocks::bitmap;
 use backstitch_blocks::directory::new_directory_block;
 use backstitch_device::{BlockDevice, Buffer, WriteRequest};
-use backstitch_layout::{FileType, GroupNumber};
+use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, UfsEntries, type_code};
 use backstitch_ufs::format::inode::Offsets;
 use backstitch_ufs::format::superblock::{AREA_BYTES, PLACES};
@@ -142,7 +142,7 @@ impl Writer<'_> {
         if group.0 == 0 {
             let root = root_fragment(self.sb) as usize;
             bitmap::clear(&mut free, root);
-            bitmap::set(&mut inodes, ROOT_INODE as usize);
+            bitmap::set(&mut inodes, ROOT_INODE.0 as usize);
         }
         let contents = Contents {
             group,
@@ -170,7 +170,7 @@ impl Writer<'_> {
         let inode_bytes = sb.version.inode_bytes();
         let offset = Offsets::of(sb.version).generation;
         for (index, inode) in bytes.chunks_exact_mut(inode_bytes).enumerate() {
-            let number = first + index as u32;
+            let number = InodeNumber(first + index as u32);
             if number < ROOT_INODE {
                 continue;
             }
@@ -271,14 +271,14 @@ fn free_map(sb: &Superblock, group: GroupNumber) -> Vec<u8> {
 }
 
 /// A number that looks random, from the seed and the inode's (splitmix64).
-fn generation(seed: &[u8; 16], inode: u32) -> u32 {
+fn generation(seed: &[u8; 16], inode: InodeNumber) -> u32 {
     let (low, high) = seed.split_at(8);
     let word = |bytes: &[u8]| {
         bytes
             .iter()
             .fold(0_u64, |word, byte| word << 8 | u64::from(*byte))
     };
-    let step = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(inode) + 1);
+    let step = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(inode.0) + 1);
     let mut mixed = word(low) ^ word(high).rotate_left(32) ^ step;
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -4,14 +4,17 @@ use super::fixer::{ByInode, Fixer};
 use crate::entries::{self, Saved};
 use crate::fsck::{CheckError, Location, state::Piece};
 use backstitch_blocks::directory::{Entry, HEADER_SIZE};
-use backstitch_layout::FileType;
+use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::{ROOT_INODE, WHITEOUT_INODE};
 use rustc_hash::FxHashSet;
 
 impl Fixer<'_, '_> {
     /// The blocks of a directory that the check has read.
-    pub(super) fn directory_blocks(&self, number: u32) -> impl Iterator<Item = Piece> + use<'_> {
+    pub(super) fn directory_blocks(
+        &self,
+        number: InodeNumber,
+    ) -> impl Iterator<Item = Piece> + use<'_> {
         let gathered = &self.facts.gathered;
         let index = gathered.directory_index(number);
         let pieces = index.map_or(0..0, |index| gathered.directories[index].pieces.clone());
@@ -21,7 +24,7 @@ impl Fixer<'_, '_> {
 
     /// The chunks of a directory: the block that each is in, its place there in bytes, and whether
     /// it is the first.
-    pub(super) fn chunks(&self, number: u32) -> Vec<(u64, usize, bool)> {
+    pub(super) fn chunks(&self, number: InodeNumber) -> Vec<(u64, usize, bool)> {
         let mut chunks = Vec::new();
         for piece in self.directory_blocks(number) {
             let Some(fragment) = piece.fragment else {
@@ -52,7 +55,12 @@ impl Fixer<'_, '_> {
     }
 
     /// An empty directory.
-    pub(super) fn empty_directory(&self, number: u32, parent: u32, len: usize) -> Vec<u8> {
+    pub(super) fn empty_directory(
+        &self,
+        number: InodeNumber,
+        parent: InodeNumber,
+        len: usize,
+    ) -> Vec<u8> {
         let mut bytes = vec![0; len];
         for (index, chunk) in bytes.chunks_exact_mut(CHUNK_BYTES).enumerate() {
             let own = if index == 0 {
@@ -66,7 +74,7 @@ impl Fixer<'_, '_> {
     }
 
     /// The directory that contains this one, as far as it is known.
-    pub(super) fn parent_of(&self, number: u32) -> u32 {
+    pub(super) fn parent_of(&self, number: InodeNumber) -> InodeNumber {
         let index = self.facts.gathered.directory_index(number);
         let named = index.and_then(|index| self.facts.names.of(index).first());
         named.map_or(ROOT_INODE, |(_, parent)| *parent)
@@ -85,7 +93,7 @@ impl Fixer<'_, '_> {
 
     fn entries_of_chunk(
         &mut self,
-        number: u32,
+        number: InodeNumber,
         chunk: (u64, usize, bool),
         seen: &mut FxHashSet<Vec<u8>>,
     ) -> Result<(), CheckError> {
@@ -106,7 +114,7 @@ impl Fixer<'_, '_> {
                     continue;
                 }
             }
-            if entry.inode == 0 {
+            if entry.inode == InodeNumber::NONE {
                 continue;
             }
             match self.sound_entry(number, &entry, &bytes, seen) {
@@ -120,7 +128,8 @@ impl Fixer<'_, '_> {
             }
         }
         if chunk.2 {
-            let is_directory = |inode: &u32| self.facts.gathered.directory_index(*inode).is_some();
+            let is_directory =
+                |inode: &InodeNumber| self.facts.gathered.directory_index(*inode).is_some();
             let parent = dot_dot
                 .filter(is_directory)
                 .unwrap_or_else(|| self.parent_of(number));
@@ -141,7 +150,7 @@ impl Fixer<'_, '_> {
             ));
         }
         for what in changes {
-            self.note(Location::inode(number).at_block(chunk.0), what);
+            self.note(Location::inode(number).at_block(BlockNumber(chunk.0)), what);
         }
         Ok(())
     }
@@ -149,7 +158,7 @@ impl Fixer<'_, '_> {
     /// An entry as it is to be; or why it cannot be kept.
     fn sound_entry(
         &self,
-        directory: u32,
+        directory: InodeNumber,
         entry: &Entry<'_>,
         bytes: &[u8],
         seen: &mut FxHashSet<Vec<u8>>,
@@ -191,8 +200,8 @@ impl Fixer<'_, '_> {
     /// Removes entries of a directory other than `.` and `..`; gives how many.
     pub(super) fn remove_entries(
         &mut self,
-        directory: u32,
-        mut is_wanted: impl FnMut(u32, &[u8]) -> bool,
+        directory: InodeNumber,
+        mut is_wanted: impl FnMut(InodeNumber, &[u8]) -> bool,
     ) -> Result<usize, CheckError> {
         let mut removed = 0;
         for chunk in self.chunks(directory) {
@@ -215,7 +224,10 @@ impl Fixer<'_, '_> {
             self.write_chunk(chunk, &rebuilt)?;
             removed += gone.len();
             for what in gone {
-                self.note(Location::inode(directory).at_block(chunk.0), what);
+                self.note(
+                    Location::inode(directory).at_block(BlockNumber(chunk.0)),
+                    what,
+                );
             }
         }
         Ok(removed)
@@ -231,7 +243,7 @@ pub(super) fn saved(entry: &Entry<'_>) -> Saved {
 }
 
 /// The first two entries of a directory.
-fn dots(number: u32, parent: u32) -> [Saved; 2] {
+fn dots(number: InodeNumber, parent: InodeNumber) -> [Saved; 2] {
     [(number, &b"."[..]), (parent, b"..")].map(|(inode, name)| Saved {
         inode,
         file_type: type_code(FileType::Directory),
@@ -242,8 +254,8 @@ fn dots(number: u32, parent: u32) -> [Saved; 2] {
 fn starts_with_dots(
     order: backstitch_ufs::format::ByteOrder,
     bytes: &[u8],
-    number: u32,
-    parent: u32,
+    number: InodeNumber,
+    parent: InodeNumber,
 ) -> bool {
     let mut first = entries::entries(order, bytes).map_while(Result::ok);
     dots(number, parent)

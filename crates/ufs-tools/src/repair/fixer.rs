@@ -5,14 +5,14 @@ use super::{Log, Step, step_of};
 use crate::bits::Bits;
 use crate::fsck::{CheckError, Code, Facts, Finding, Location};
 use backstitch_blocks::bitmap;
-use backstitch_layout::GroupNumber;
 use backstitch_layout::tools::Overlay;
+use backstitch_layout::{GroupNumber, InodeNumber};
 use backstitch_ufs::format::{CylinderGroup, Inode, ROOT_INODE, Superblock};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was found of each inode.
-pub(super) type ByInode = BTreeMap<u32, BTreeSet<Code>>;
+pub(super) type ByInode = BTreeMap<InodeNumber, BTreeSet<Code>>;
 
 /// One round.
 pub(super) struct Fixer<'a, 'd> {
@@ -23,7 +23,7 @@ pub(super) struct Fixer<'a, 'd> {
     /// Fragments that cannot be taken: those in use, those marked as used on the image, and those
     /// taken in this round.
     taken: Option<Bits>,
-    new_inodes: FxHashSet<u32>,
+    new_inodes: FxHashSet<InodeNumber>,
     pub(super) now_seconds: u32,
     /// Whether the image is what soft updates left.
     pub(super) is_trusted: bool,
@@ -102,25 +102,29 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(self.image.write(offset, bytes)?)
     }
 
-    fn inode_offset(&self, number: u32) -> u64 {
+    fn inode_offset(&self, number: InodeNumber) -> u64 {
         let (fragment, offset) = self.sb.inode_place(number);
         fragment * u64::from(self.sb.fragment_bytes) + offset as u64
     }
 
     /// An inode's bytes.
-    pub(super) fn inode_bytes(&self, number: u32) -> Result<InodeBytes, CheckError> {
+    pub(super) fn inode_bytes(&self, number: InodeNumber) -> Result<InodeBytes, CheckError> {
         let len = self.sb.version.inode_bytes();
         let bytes = self.image.read(self.inode_offset(number), len)?;
         Ok(InodeBytes::new(self.sb, bytes))
     }
 
     /// An inode.
-    pub(super) fn inode(&self, number: u32) -> Result<Inode, CheckError> {
+    pub(super) fn inode(&self, number: InodeNumber) -> Result<Inode, CheckError> {
         Ok(self.inode_bytes(number)?.parse()?)
     }
 
     /// Changes an inode.
-    pub(super) fn put_inode(&mut self, number: u32, inode: &InodeBytes) -> Result<(), CheckError> {
+    pub(super) fn put_inode(
+        &mut self,
+        number: InodeNumber,
+        inode: &InodeBytes,
+    ) -> Result<(), CheckError> {
         Ok(self.image.write(self.inode_offset(number), &inode.bytes)?)
     }
 
@@ -187,12 +191,14 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     /// An inode that nobody uses and that is initialised; `None` where there is none left.
-    pub(super) fn allocate_inode(&mut self) -> Option<u32> {
+    pub(super) fn allocate_inode(&mut self) -> Option<InodeNumber> {
         let facts = self.facts;
         for (group, header) in GroupNumber::all(self.sb.groups).zip(&facts.groups) {
             let first = group.0 * self.sb.inodes_per_group;
-            let mut numbers = (first..first + header.initialised).filter(|n| *n > ROOT_INODE);
-            let is_free = |number: &u32| {
+            let mut numbers = (first..first + header.initialised)
+                .map(InodeNumber)
+                .filter(|number| *number > ROOT_INODE);
+            let is_free = |number: &InodeNumber| {
                 facts.gathered.inode(self.sb, *number).is_none()
                     && !self.new_inodes.contains(number)
             };

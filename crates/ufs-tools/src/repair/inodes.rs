@@ -3,7 +3,7 @@
 use super::fixer::{ByInode, Fixer};
 use crate::entries;
 use crate::fsck::{CheckError, Code, Location};
-use backstitch_layout::FileType;
+use backstitch_layout::{FileType, InodeNumber};
 use backstitch_ufs::format::directory::CHUNK_BYTES;
 use backstitch_ufs::format::inode::POINTERS;
 use backstitch_ufs::format::{Inode, LINK_MAX, ROOT_INODE, SECTOR_BYTES};
@@ -68,7 +68,11 @@ impl Fixer<'_, '_> {
     }
 
     /// What an inode without a type most likely was, and what is said of it.
-    fn likely_mode(&self, number: u32, inode: &Inode) -> Result<(u16, &'static str), CheckError> {
+    fn likely_mode(
+        &self,
+        number: InodeNumber,
+        inode: &Inode,
+    ) -> Result<(u16, &'static str), CheckError> {
         let first = inode.pointers[0];
         let is_empty = inode.pointers.iter().all(|pointer| *pointer == 0);
         if is_empty || inode.size > self.sb.file_bytes_max || !self.is_possible(first.max(1), 1) {
@@ -132,8 +136,8 @@ impl Fixer<'_, '_> {
     /// Makes an inode an empty directory of one block.
     pub(super) fn make_directory(
         &mut self,
-        number: u32,
-        parent: u32,
+        number: InodeNumber,
+        parent: InodeNumber,
         block: u64,
     ) -> Result<(), CheckError> {
         let bytes = self.block_bytes();

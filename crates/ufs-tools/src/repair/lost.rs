@@ -4,7 +4,7 @@ use super::directories::saved;
 use super::fixer::{ByInode, Fixer};
 use crate::entries::{self, Saved};
 use crate::fsck::{CheckError, Location};
-use backstitch_layout::FileType;
+use backstitch_layout::{FileType, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::inode::DIRECT_POINTERS;
 use backstitch_ufs::format::{ROOT_INODE, SECTOR_BYTES};
@@ -14,7 +14,7 @@ pub(super) const NAME: &str = "lost+found";
 
 /// The chunks of a directory that grows while names are put into it.
 struct Open {
-    number: u32,
+    number: InodeNumber,
     chunks: Vec<(u64, usize, bool)>,
     names: FxHashSet<Vec<u8>>,
     /// The first chunk that may have room.
@@ -47,7 +47,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    fn open(&self, number: u32) -> Result<Open, CheckError> {
+    fn open(&self, number: InodeNumber) -> Result<Open, CheckError> {
         let chunks = self.chunks(number);
         let mut names = FxHashSet::default();
         for chunk in &chunks {
@@ -72,7 +72,8 @@ impl Fixer<'_, '_> {
             let entry = names.find(|entry| entry.name == NAME.as_bytes());
             known = known.or(entry.map(|entry| entry.inode));
         }
-        let is_directory = |number: &u32| self.facts.gathered.directory_index(*number).is_some();
+        let is_directory =
+            |number: &InodeNumber| self.facts.gathered.directory_index(*number).is_some();
         if let Some(number) = known.filter(is_directory) {
             return self.open(number).map(Some);
         }

@@ -3,7 +3,7 @@
 use super::fixer::{ByInode, Fixer};
 use crate::bits::Bits;
 use crate::fsck::{CheckError, Location};
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::CHUNK_BYTES;
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, SF_SNAPSHOT};
 use backstitch_ufs::format::{Inode, Version};
@@ -22,7 +22,7 @@ struct Walk {
 
 /// The inode at hand.
 struct Owner<'i> {
-    number: u32,
+    number: InodeNumber,
     inode: &'i Inode,
     blocks: u64,
     /// Whether its pointers may be changed.
@@ -46,7 +46,7 @@ impl Fixer<'_, '_> {
         for fragment in sb.summary_fragments() {
             walk.claimed.insert(fragment);
         }
-        let numbers: Vec<u32> = self
+        let numbers: Vec<InodeNumber> = self
             .facts
             .gathered
             .used_inodes(sb)
@@ -61,7 +61,7 @@ impl Fixer<'_, '_> {
     fn walk_inode(
         &mut self,
         walk: &mut Walk,
-        number: u32,
+        number: InodeNumber,
         is_damaged: bool,
     ) -> Result<(), CheckError> {
         let sb = self.sb;
@@ -165,7 +165,7 @@ impl Fixer<'_, '_> {
             return pointer;
         }
         self.count_cleared(1);
-        let place = Location::inode(owner.number).at_block(pointer);
+        let place = Location::inode(owner.number).at_block(BlockNumber(pointer));
         self.note(place, format!("pointer {why} cleared"));
         0
     }
@@ -194,7 +194,7 @@ impl Fixer<'_, '_> {
         for fragment in copy..copy + u64::from(fragments) {
             walk.claimed.insert(fragment);
         }
-        let place = Location::inode(owner.number).at_block(pointer);
+        let place = Location::inode(owner.number).at_block(BlockNumber(pointer));
         self.note(
             place,
             format!("belongs to another inode too: copied to {copy}"),
@@ -307,7 +307,7 @@ impl Fixer<'_, '_> {
     }
 
     /// Gives a directory without any block its first one.
-    fn begin_directory(&mut self, number: u32) -> Result<(), CheckError> {
+    fn begin_directory(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         let Some(block) = self.allocate(self.sb.fragments_per_block)? else {
             return Ok(());
         };
@@ -326,7 +326,7 @@ impl Fixer<'_, '_> {
     }
 
     /// Cuts a directory to a size, and puts empty blocks where its direct pointers lead nowhere.
-    fn fill_holes(&mut self, number: u32, size: u64) -> Result<(), CheckError> {
+    fn fill_holes(&mut self, number: InodeNumber, size: u64) -> Result<(), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         let inode = bytes.parse()?;
         let block = u64::from(self.sb.block_bytes);

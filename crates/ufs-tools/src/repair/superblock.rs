@@ -2,8 +2,8 @@
 
 use super::Log;
 use crate::fsck::{CheckError, Code, Location, Report, superblock as check};
-use backstitch_layout::FormatError;
 use backstitch_layout::tools::{Overlay, Source};
+use backstitch_layout::{BlockNumber, FormatError};
 use backstitch_ufs::format::superblock::{
     FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES,
     SUPERBLOCK_BYTES, magic,
@@ -37,7 +37,7 @@ pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Ch
             image.write(sb.place, &raw.to_bytes(sb.order))?;
             let found = place / u64::from(sb.fragment_bytes);
             log.add(
-                Location::block(found),
+                Location::block(BlockNumber(found)),
                 "the superblock was taken from this copy",
             );
             image.barrier();

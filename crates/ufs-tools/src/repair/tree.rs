@@ -4,6 +4,7 @@ use super::fixer::{ByInode, Fixer};
 use crate::entries;
 use crate::fsck::{CheckError, Code, Finding, Location};
 use backstitch_blocks::directory::OFFSET_INODE;
+use backstitch_layout::InodeNumber;
 use backstitch_ufs::format::{LINK_MAX, ROOT_INODE};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ impl Fixer<'_, '_> {
     /// The directories that can be reached from the root, by their places.
     fn reachable(&self) -> Vec<bool> {
         let directories = &self.facts.gathered.directories;
-        let mut below: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+        let mut below: FxHashMap<InodeNumber, Vec<usize>> = FxHashMap::default();
         for (child, parent) in &self.facts.names.named {
             below.entry(*parent).or_default().push(*child as usize);
         }
@@ -30,7 +31,7 @@ impl Fixer<'_, '_> {
 
     /// Names and `..` of directories, one kind of damage a round.
     pub(super) fn names(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
-        let with = |wanted: &[Code]| -> BTreeSet<u32> {
+        let with = |wanted: &[Code]| -> BTreeSet<InodeNumber> {
             let mine = findings
                 .iter()
                 .filter(|finding| wanted.contains(&finding.code));
@@ -61,24 +62,28 @@ impl Fixer<'_, '_> {
     ///
     /// Where `..` leads elsewhere it is led to the kept name's directory first, and before that this
     /// counts it, so that no crash in between leaves a count too low.
-    fn settle_names(&mut self, directory: u32, is_reached: &[bool]) -> Result<(), CheckError> {
+    fn settle_names(
+        &mut self,
+        directory: InodeNumber,
+        is_reached: &[bool],
+    ) -> Result<(), CheckError> {
         let gathered = &self.facts.gathered;
         let Some(index) = gathered.directory_index(directory) else {
             return Ok(());
         };
         let dot_dot = self.facts.names.parents[index];
-        let all: Vec<u32> = self
+        let all: Vec<InodeNumber> = self
             .facts
             .names
             .of(index)
             .iter()
             .map(|(_, parent)| *parent)
             .collect();
-        let is_reachable = |parent: &u32| {
+        let is_reachable = |parent: &InodeNumber| {
             let place = gathered.directory_index(*parent);
             place.is_some_and(|place| is_reached[place])
         };
-        let mut parents: Vec<u32> = all.iter().copied().filter(is_reachable).collect();
+        let mut parents: Vec<InodeNumber> = all.iter().copied().filter(is_reachable).collect();
         if parents.is_empty() {
             parents = all;
         }
@@ -99,12 +104,16 @@ impl Fixer<'_, '_> {
     }
 
     /// Removes the names of a directory, but the first in the directory `kept`.
-    fn remove_names(&mut self, directory: u32, kept: Option<u32>) -> Result<(), CheckError> {
+    fn remove_names(
+        &mut self,
+        directory: InodeNumber,
+        kept: Option<InodeNumber>,
+    ) -> Result<(), CheckError> {
         let Some(index) = self.facts.gathered.directory_index(directory) else {
             return Ok(());
         };
         let names = self.facts.names.of(index).iter();
-        let parents: BTreeSet<u32> = names.map(|(_, parent)| *parent).collect();
+        let parents: BTreeSet<InodeNumber> = names.map(|(_, parent)| *parent).collect();
         for parent in parents {
             let mut may_keep = kept == Some(parent);
             self.remove_entries(parent, |inode, _| {
@@ -115,7 +124,11 @@ impl Fixer<'_, '_> {
     }
 
     /// Leads `..` elsewhere.
-    fn set_dot_dot(&mut self, directory: u32, parent: u32) -> Result<(), CheckError> {
+    fn set_dot_dot(
+        &mut self,
+        directory: InodeNumber,
+        parent: InodeNumber,
+    ) -> Result<(), CheckError> {
         let Some(chunk) = self.chunks(directory).into_iter().find(|chunk| chunk.2) else {
             return Ok(());
         };
@@ -127,7 +140,7 @@ impl Fixer<'_, '_> {
             return Ok(());
         };
         let field = &mut bytes[at + OFFSET_INODE..][..4];
-        field.copy_from_slice(&self.sb.order.bytes_of_u32(parent));
+        field.copy_from_slice(&self.sb.order.bytes_of_u32(parent.0));
         self.write_chunk(chunk, &bytes)?;
         self.note(Location::inode(directory), format!(".. is {parent} now"));
         Ok(())
@@ -157,17 +170,17 @@ impl Fixer<'_, '_> {
     /// to what is free already.
     fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let facts = self.facts;
-        let parent_of = |number: u32| {
+        let parent_of = |number: InodeNumber| {
             let index = facts.gathered.directory_index(number)?;
             let parent = facts.names.parents[index];
             (parent != number && found.contains_key(&parent)).then_some(parent)
         };
-        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut children: FxHashMap<InodeNumber, u32> = FxHashMap::default();
         for parent in found.keys().filter_map(|number| parent_of(*number)) {
             *children.entry(parent).or_default() += 1;
         }
-        let is_leaf = |number: &u32| !children.contains_key(number);
-        let mut layer: Vec<u32> = found.keys().copied().filter(is_leaf).collect();
+        let is_leaf = |number: &InodeNumber| !children.contains_key(number);
+        let mut layer: Vec<InodeNumber> = found.keys().copied().filter(is_leaf).collect();
         while !layer.is_empty() {
             let mut next = Vec::new();
             for number in layer {

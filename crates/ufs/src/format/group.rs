@@ -452,7 +452,7 @@ pub fn fragment_runs(mut bits: u8) -> impl Iterator<Item = (u32, u32)> {
 /// Inodes of a group that are nobody's and are marked as used: 0 and 1, in the first one.
 pub fn reserved_inodes(group: GroupNumber) -> u32 {
     match group.0 {
-        0 => ROOT_INODE,
+        0 => ROOT_INODE.0,
         _ => 0,
     }
 }

@@ -21,6 +21,8 @@ pub mod order;
 pub mod summary;
 pub mod superblock;
 
+use backstitch_layout::InodeNumber;
+
 pub use backstitch_layout::FormatError;
 pub use group::{CylinderGroup, GroupHeader, RawCylinderGroup};
 pub use inode::{Inode, RawInode1, RawInode2};
@@ -29,9 +31,9 @@ pub use summary::{RawSummary, RawSummaryTotal};
 pub use superblock::{RawSuperblock, Superblock, Version};
 
 /// The inode that removed names were once kept in; marked as used in group 0, as inode 0 is.
-pub const WHITEOUT_INODE: u32 = 1;
+pub const WHITEOUT_INODE: InodeNumber = InodeNumber(1);
 /// The root directory's inode.
-pub const ROOT_INODE: u32 = 2;
+pub const ROOT_INODE: InodeNumber = InodeNumber(2);
 /// The most names that an inode may have.
 pub const LINK_MAX: u16 = 32_767;
 /// The longest name in a directory, in bytes.

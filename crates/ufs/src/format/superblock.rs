@@ -3,7 +3,7 @@
 use super::fault::SuperblockFault;
 use super::order::{ByteOrder, OnDisk};
 use super::{FormatError, not_ufs};
-use backstitch_layout::{GroupNumber, Structure};
+use backstitch_layout::{GroupNumber, InodeNumber, Structure};
 use core::mem::offset_of;
 use std::ops::Range;
 
@@ -320,8 +320,8 @@ impl Superblock {
     }
 
     /// The group of an inode.
-    pub fn group_of_inode(&self, inode: u32) -> GroupNumber {
-        GroupNumber(inode / self.inodes_per_group)
+    pub fn group_of_inode(&self, inode: InodeNumber) -> GroupNumber {
+        GroupNumber(inode.0 / self.inodes_per_group)
     }
 
     /// Where the structures of a group are counted from: its start, but in UFS1 from before UFS2
@@ -359,8 +359,8 @@ impl Superblock {
 
     /// The fragment that an inode is in, and its offset there in bytes. An inode does not cross a
     /// fragment. The inode must be less than [`inodes`](Self::inodes).
-    pub fn inode_place(&self, inode: u32) -> (u64, usize) {
-        let index = u64::from(inode % self.inodes_per_group);
+    pub fn inode_place(&self, inode: InodeNumber) -> (u64, usize) {
+        let index = u64::from(inode.0 % self.inodes_per_group);
         let byte = index * self.version.inode_bytes() as u64;
         let fragment_bytes = u64::from(self.fragment_bytes);
         let start = self.group_inodes(self.group_of_inode(inode));

@@ -3,7 +3,7 @@
 mod support;
 
 use backstitch_layout::tools::{SliceSource, Tools, Use};
-use backstitch_layout::{GroupNumber, InodeNumber};
+use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use backstitch_ordering::CrashRecord;
 use backstitch_ufs::format::superblock::FLAG_SOFT_UPDATES;
 use backstitch_ufs_tools::UfsTools;
@@ -20,31 +20,29 @@ fn every_fragment_has_its_use() {
         let probe = Probe::new(good.clone());
         let sb = &probe.sb;
         let geography = UfsTools.geography(&SliceSource(good)).unwrap();
+        let what = |fragment: u64| geography.what(BlockNumber(fragment));
         let group = GroupNumber(0);
         assert_eq!(geography.block_bytes(), sb.fragment_bytes);
         let home = sb.place / u64::from(sb.fragment_bytes);
-        assert_eq!(geography.what(home), Use::Superblock);
-        assert_eq!(geography.what(sb.superblock_copy(group)), Use::Backup);
-        assert_eq!(
-            geography.what(sb.group_header(group)),
-            Use::BlockBitmap(group)
-        );
-        assert_eq!(geography.what(sb.summary_at), Use::Descriptors);
-        let (fragment, offset) = sb.inode_place(9);
+        assert_eq!(what(home), Use::Superblock);
+        assert_eq!(what(sb.superblock_copy(group)), Use::Backup);
+        assert_eq!(what(sb.group_header(group)), Use::BlockBitmap(group));
+        assert_eq!(what(sb.summary_at), Use::Descriptors);
+        let (fragment, offset) = sb.inode_place(InodeNumber(9));
         let first = 9 - (offset / sb.version.inode_bytes()) as u32;
-        assert_eq!(geography.what(fragment), Use::Inodes(first));
+        assert_eq!(what(fragment), Use::Inodes(InodeNumber(first)));
         let many = probe.path("/many");
-        let names = geography.what(probe.inode(many).pointers[0]);
+        let names = what(probe.inode(many).pointers[0]);
         assert_eq!(names, Use::Names(InodeNumber(many)));
         let larger = probe.path("/dir/sub/larger");
         let (inode, own) = (probe.inode(larger), InodeNumber(larger));
         let per_block = u64::from(sb.fragments_per_block);
         let last = inode.pointers[3] + per_block - 1;
-        assert_eq!(geography.what(last), Use::Contents(own, 4 * per_block - 1));
+        assert_eq!(what(last), Use::Contents(own, 4 * per_block - 1));
         if inode.pointers[12] != 0 {
-            assert_eq!(geography.what(inode.pointers[12]), Use::Pointers(own));
+            assert_eq!(what(inode.pointers[12]), Use::Pointers(own));
         }
-        assert_eq!(geography.what(sb.fragments), Use::Unknown);
+        assert_eq!(what(sb.fragments), Use::Unknown);
         let (at, len) = probe.direct_blocks(2)[0];
         let found = geography.names(&good[at..at + len]);
         assert!(found.iter().any(|(name, _)| name == b"many"), "{found:?}");

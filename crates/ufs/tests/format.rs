@@ -15,7 +15,7 @@ fn check_maps(sb: &Superblock, cg: CylinderGroup<'_>, made: Made) {
 }
 
 fn check_tree(image: &Image, made: Made) {
-    let root = image.inode(ROOT_INODE);
+    let root = image.inode(ROOT_INODE.0);
     assert!(root.is_directory(), "{made:?}");
     let names = image.names(&root);
     let mut found = 0;

@@ -1,7 +1,7 @@
 //! An image in memory whose structures can be found and changed, without any of the code under
 //! test but the format's.
 
-use backstitch_layout::GroupNumber;
+use backstitch_layout::{GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::CHUNK_BYTES;
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, Offsets};
 use backstitch_ufs::format::{
@@ -66,7 +66,7 @@ impl Probe {
 
     /// Where an inode begins.
     pub(crate) fn inode_at(&self, number: u32) -> usize {
-        let (fragment, offset) = self.sb.inode_place(number);
+        let (fragment, offset) = self.sb.inode_place(InodeNumber(number));
         self.fragment(fragment) + offset
     }
 
@@ -154,7 +154,7 @@ impl Probe {
 
     /// Where the entry of a path is, and its inode.
     pub(crate) fn entry(&self, path: &str) -> (usize, u32) {
-        let mut found = (0, ROOT_INODE);
+        let mut found = (0, ROOT_INODE.0);
         for part in path.split('/').filter(|part| !part.is_empty()) {
             let entries = self.entries(found.1);
             let entry = entries.iter().find(|(_, _, name)| name == part.as_bytes());

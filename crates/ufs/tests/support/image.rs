@@ -1,7 +1,7 @@
 //! An image in memory, and the check that what it counts is what its maps and inodes say.
 
 use backstitch_blocks::directory::entries;
-use backstitch_layout::{FileType, FormatError, GroupNumber};
+use backstitch_layout::{FileType, FormatError, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::{UfsEntries, type_of_code};
 use backstitch_ufs::format::group::{Derived, RawSummaryCounts, reserved_inodes};
 use backstitch_ufs::format::{
@@ -38,7 +38,7 @@ impl Image {
     }
 
     pub(crate) fn inode(&self, number: u32) -> Inode {
-        let (fragment, offset) = self.sb.inode_place(number);
+        let (fragment, offset) = self.sb.inode_place(InodeNumber(number));
         let bytes = self.fragments(fragment, self.sb.fragment_bytes as usize);
         Inode::parse(self.sb.version, self.sb.order, &bytes[offset..]).unwrap()
     }
@@ -179,8 +179,8 @@ pub(crate) fn check_inodes(image: &Image, what: &str) {
     }
     own(sb.summary_fragments(), 0);
     let mut links: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut reached = BTreeSet::from([ROOT_INODE]);
-    let mut queue = vec![ROOT_INODE];
+    let mut reached = BTreeSet::from([ROOT_INODE.0]);
+    let mut queue = vec![ROOT_INODE.0];
     while let Some(number) = queue.pop() {
         let inode = image.inode(number);
         let (contents, indirect) = image.blocks(&inode);
@@ -211,7 +211,7 @@ pub(crate) fn check_inodes(image: &Image, what: &str) {
         }
     }
     for number in 2..sb.inodes() {
-        let group = sb.group_of_inode(number);
+        let group = sb.group_of_inode(InodeNumber(number));
         let is_used = image
             .group(group)
             .is_inode_used(number % sb.inodes_per_group);

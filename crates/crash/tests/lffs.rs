@@ -96,8 +96,8 @@ fn rules_of_theirs_are_needed() {
     let rules = [
         (Rule::HomeAfterRecords, 150),
         (Rule::HoldAfterRecords, 150),
-        (Rule::HoldAfterEarlierHold, 150),
-        (Rule::ReuseAfterFreeing, 150),
+        (Rule::GroupAfterEarlierGroup, 150),
+        (Rule::ReuseAfterFreeingGroup, 150),
         (Rule::RecordsAreWhole, 150),
         (Rule::OnlyWholeGroupsCount, 30),
         (Rule::LastRecordCounts, 30),

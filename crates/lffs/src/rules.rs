@@ -13,12 +13,12 @@ backstitch_rules::registry! {
         /// What is made in a group of operations counts as there before its records are.
         HoldAfterRecords,
         /// A group of operations counts as there before the one before it.
-        HoldAfterEarlierHold,
+        GroupAfterEarlierGroup,
         /// Contents are written into a block before the group that frees it is in the log.
-        ReuseAfterFreeing,
+        ReuseAfterFreeingGroup,
         /// Contents that come after a change of a group that is closed are written before that is
         /// in the log.
-        ContentsAfterClosed,
+        ContentsAfterClosedGroup,
         /// A group counts as there before what its patchgroups come after on other volumes.
         RecordsAfterOtherVolumes,
     }
@@ -31,11 +31,11 @@ backstitch_rules::registry! {
     Condition {
         /// Contents are written past the log into a block of which the log has records: recovery
         /// brings what it held before.
-        LoggedContentsThroughLog,
+        RecordedContentsThroughLog,
         /// Contents that come after a change of the running group are written before it.
-        OrderedContentsThroughLog,
+        FollowingContentsThroughLog,
         /// Contents written under a patchgroup stay out of the log.
-        GroupsThroughLog,
+        PatchgroupsThroughLog,
         /// A block that the log is about to get is waited for with others of its run.
         HomesArePartedFromRuns,
         /// A record leaves out what an operation changed of a block that it was the first to change.

@@ -235,7 +235,7 @@ impl LffsMechanism {
         let Running { hold, after, .. } = &mut self.running;
         let last = self.last;
         *hold.get_or_insert_with(|| {
-            let last = wait_for_now(store.graph(), Rule::HoldAfterEarlierHold, last);
+            let last = wait_for_now(store.graph(), Rule::GroupAfterEarlierGroup, last);
             let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
             store.graph_mut().create_transaction(&before)
         })
@@ -310,9 +310,9 @@ impl LffsMechanism {
     fn takes(&self, spec: &PatchSpec<'_>, dependencies: &[PatchId]) -> bool {
         let on_running = |d: &PatchId| Some(*d) == self.running.hold;
         spec.kind.class != BlockClass::Data
-            || (spec.is_grouped && holds(Rule::GroupsThroughLog))
-            || (self.is_logged(spec.block) && holds(Rule::LoggedContentsThroughLog))
-            || (dependencies.iter().any(on_running) && holds(Rule::OrderedContentsThroughLog))
+            || (spec.is_grouped && holds(Rule::PatchgroupsThroughLog))
+            || (self.is_logged(spec.block) && holds(Rule::RecordedContentsThroughLog))
+            || (dependencies.iter().any(on_running) && holds(Rule::FollowingContentsThroughLog))
     }
 }
 
@@ -343,10 +343,14 @@ impl Mechanism for LffsMechanism {
             let closed = |id: &PatchId| self.log.iter().skip(self.committed).any(|t| t.hold == *id);
             dependencies.retain(closed);
             for id in dependencies.iter_mut() {
-                *id = wait_for_now(store.graph(), Rule::ContentsAfterClosed, *id);
+                *id = wait_for_now(store.graph(), Rule::ContentsAfterClosedGroup, *id);
             }
             if let Some((_, hold)) = self.freed.get(&spec.block) {
-                dependencies.push(wait_for_now(store.graph(), Rule::ReuseAfterFreeing, *hold));
+                dependencies.push(wait_for_now(
+                    store.graph(),
+                    Rule::ReuseAfterFreeingGroup,
+                    *hold,
+                ));
             }
             return Decision::IN_PLACE;
         }

@@ -3,7 +3,7 @@
 //! # How
 //!
 //! The check runs over the device with the changes made so far in front of it
-//! ([`Overlay`](backstitch_layout::tools::Overlay)); what it finds and what it gathered decide the
+//! ([`Overlay`]); what it finds and what it gathered decide the
 //! next step, the most basic damage first, and then it runs again:
 //!
 //! 1. `superblock`: the superblock, from a group's copy where it cannot be read, and its fields;

@@ -18,6 +18,8 @@ ablate() {
     ablate --ordering "${1:-soft,sync,journal=ordered,journal=writeback,journal=full}"
     printf '\nThe rules of the mechanisms that order writes without a log:\n\n'
     ablate --ordering scheduler,interbuffer,amom=immediate,amom=delayed:100 --own
+    printf '\nThe rules of the logs of operations:\n\n'
+    ablate --ordering lffs-file --own | grep -v '^| `group-after-earlier-groups`'
 } >"$table"
 awk -v table="$table" '
     /<!-- end of rules -->/ { inside = 0 }

@@ -298,7 +298,12 @@ impl Format for ExtFormat {
         Attributes(fs).change(v, inode, name, (value, mode), now)
     }
 
-    fn gather_attribute_release(fs: &mut Ext, v: &mut Volume<'_>, block: BlockNumber) -> Step<()> {
+    fn gather_attribute_release(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        block: BlockNumber,
+        _of: Option<InodeNumber>,
+    ) -> Step<()> {
         Attributes(fs).gather_release(v, block)
     }
 

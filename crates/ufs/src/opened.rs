@@ -227,9 +227,15 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn gather_attribute_release(
         fs: &mut Open<BIG>,
         v: &mut Volume<'_>,
-        block: BlockNumber,
+        _block: BlockNumber,
+        of: Option<InodeNumber>,
     ) -> Step<()> {
-        fs.format.check_blocks_used(v, Run::one(block))
+        let Some(number) = of else {
+            return Ok(());
+        };
+        let inode = fs.read_dead_inode(v, number)?;
+        let runs = fs.format.attribute_runs(number, &inode)?;
+        fs.gather_freeing(v, &runs)
     }
 
     /// An inode's attributes are its own, and go with it: both blocks.
@@ -244,9 +250,6 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         };
         let inode = fs.read_dead_inode(v, number)?;
         let runs = fs.format.attribute_runs(number, &inode)?;
-        for run in &runs {
-            fs.format.check_blocks_used(v, *run)?;
-        }
         fs.free_runs(v, &runs);
         Ok(())
     }

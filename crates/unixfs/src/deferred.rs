@@ -391,7 +391,7 @@ impl<F: Format> UnixFs<F> {
         // Everything that may miss comes before the first bit is cleared.
         let attribute_block = inode.attribute_block();
         if attribute_block != BlockNumber::NONE {
-            F::gather_attribute_release(self, v, attribute_block)?;
+            F::gather_attribute_release(self, v, attribute_block, Some(number))?;
         }
         if !self.inode_is_marked(v, number)? {
             return Err(Error::corrupt(Structure::inode(number), Fault::InUseButFree).into());

@@ -3,11 +3,12 @@
 //! What is pointed to is on the disk before what leads to it; how that is stated for the blocks
 //! between inode and contents is the map's business (`map`).
 
-use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Timestamp};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Structure, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use backstitch_store::BlockKind;
 use smallvec::{SmallVec, smallvec};
 
+use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
 use crate::map::{ChangeableMap, Growth};
 use crate::rules::{Rule, holds, implied, wait_for_all};
@@ -72,7 +73,14 @@ impl<F: Format> UnixFs<F> {
         }
         // A hole is filled from the beginning of its first block on.
         let end = logical + want;
-        let logical = logical - logical % units;
+        let within = logical % units;
+        let logical = logical - within;
+        if within > 0
+            && let Mapped::Blocks(_) = self.map_blocks(v, inode, logical, 1)?
+        {
+            let fault = Fault::PlaceIsTaken { logical };
+            return Err(Error::corrupt(Structure::inode(number), fault).into());
+        }
         want = self.units_for(inode, logical, end);
         let goal = self.goal_for(v, number, inode, logical)?;
         let grows = self.has_grown(number);

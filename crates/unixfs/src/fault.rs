@@ -75,6 +75,13 @@ pub enum Fault {
         /// The first block behind it.
         end: BlockNumber,
     },
+    /// A block behind a file's end that is to become a part of it, in a place that its map leads
+    /// to already.
+    #[error("a place past its end is mapped with its block {logical}")]
+    PlaceIsTaken {
+        /// The first block of the file that is mapped there.
+        logical: u64,
+    },
     /// A run that is free by the bitmap, and in part the file system's own.
     #[error(
         "of blocks {start}..{end} some hold the file system's own structures, and are marked as free"

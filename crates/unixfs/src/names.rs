@@ -2,14 +2,14 @@
 
 use crate::index::entry_unit;
 use backstitch_layout::{
-    BlockNumber, Error, FileType, InodeNumber, NewInode, Step, Structure, Timestamp, flags,
+    BlockNumber, Error, FileType, InodeNumber, NewInode, Step, Stop, Structure, Timestamp, flags,
 };
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
 
 use crate::extend::NewContents;
 use crate::fault::Fault;
-use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
+use crate::format::{DIRECT_POINTERS, Format, Inode, InodeEditor, Picks, Purpose};
 use crate::kinds;
 use crate::map::Growth;
 use crate::rules::{Rule, holds, implied, note_by, wait_for, wait_for_all};
@@ -34,12 +34,17 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    fn picks(&self) -> Picks {
+    /// What of the disk it takes; an indirect block has so many units.
+    fn picks(&self, units: u64) -> Picks {
         match self {
             Place::Room(_) => Picks::default(),
             Place::NewBlock(e) => {
                 let mut runs = smallvec![e.run];
-                runs.extend(e.indirects.iter().map(|b| Run::one(*b)));
+                let indirect = |start: &BlockNumber| Run {
+                    start: *start,
+                    len: units,
+                };
+                runs.extend(e.indirects.iter().map(indirect));
                 Picks(runs)
             }
         }
@@ -96,28 +101,46 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A directory of which all blocks are wholly its own: where it ends within one, the rest of
-    /// that becomes unused entries, and its size counts them once they are on the disk.
+    /// that becomes unused entries, and its size counts them once they are on the disk. Behind the
+    /// direct pointers that is the rest of all units that its last pointer leads to.
     fn fill_last_block(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
         inode: F::Inode,
     ) -> Step<F::Inode> {
-        let bs = self.block_size();
-        let within = (inode.size() % bs as u64) as usize;
-        if F::Entries::UNIT_BYTES == usize::MAX || within == 0 {
+        let (bs, units) = (self.block_size(), self.format.units_per_pointer());
+        let mut end = self.directory_blocks(&inode);
+        if end > units * DIRECT_POINTERS as u64 {
+            end = end.next_multiple_of(units);
+        }
+        let size = end * bs as u64;
+        if F::Entries::UNIT_BYTES == usize::MAX || size == inode.size() {
             return Ok(inode);
         }
-        let last = self.directory_blocks(&inode) - 1;
-        let Some(block) = self.directory_block(v, &inode, last)? else {
+        let first = inode.size() / bs as u64;
+        let mut within = (inode.size() % bs as u64) as usize;
+        let Mapped::Blocks(run) = self.map_blocks(v, &inode, first, end - first)? else {
             return Ok(inode);
         };
-        v.read(block)?;
-        let rest = empty_block::<F::Entries>(bs - within);
-        let emptied = v.write(block, kinds::DIRECTORY, within, &rest, &[]);
-        let after = [wait_for(Rule::SizeAfterContents, emptied)];
-        self.change_inode(v, number, &after, |e| e.set_size((last + 1) * bs as u64));
-        self.index_filled(number, last);
+        let blocks = run.start.run(end - first);
+        if blocks.clone().filter(|block| !v.want(*block)).count() > 0 {
+            return Err(Stop::Miss);
+        }
+        let mut emptied = PatchIds::new();
+        for block in blocks.clone() {
+            let rest = empty_block::<F::Entries>(bs - within);
+            emptied.push(v.write(block, kinds::DIRECTORY, within, &rest, &[]));
+            within = 0;
+        }
+        let after = wait_for_all(Rule::SizeAfterContents, &emptied);
+        let sized = self.change_inode(v, number, after, |e| e.set_size(size));
+        for (logical, block) in (first..).zip(blocks) {
+            if holds(Rule::NewDirectoryBlockIsNoted) {
+                self.note_new_block(v, number, block, sized);
+            }
+            self.index_filled(number, logical);
+        }
         self.read_directory_inode(v, number)
     }
 
@@ -237,7 +260,7 @@ impl<F: Format> UnixFs<F> {
         };
         let (block, _) = self.format.inode_place(number)?;
         v.read(block)?;
-        let mut picks = place.picks();
+        let mut picks = place.picks(self.format.units_per_pointer());
         let slow_symlink =
             new.file_type == FileType::Symlink && new.target.len() > self.format.fast_symlink_max();
         let block = if is_directory || slow_symlink {
@@ -393,6 +416,7 @@ impl<F: Format> UnixFs<F> {
         let mut after = PatchIds::from_slice(after);
         after.extend(self.drop_index(v, directory, parent));
         after.extend(self.removal_of(v, directory, name));
+        let mut filled = 0..0;
         let (block, logical, offset, id, pointer) = match place {
             Place::Room(room) => {
                 let id = self.write_entry(v, &room, inode, kind, name, &after);
@@ -430,8 +454,12 @@ impl<F: Format> UnixFs<F> {
                     now,
                 );
                 if holds(Rule::NewDirectoryBlockIsNoted) {
-                    self.note_new_block(v, directory, extension.run.start + moved, pointer);
+                    for block in extension.run.blocks() {
+                        self.note_new_block(v, directory, block, pointer);
+                    }
                 }
+                self.note_moved_names(directory, &extension, contents.bytes, pointer);
+                filled = extension.logical + moved + 1..extension.logical + extension.run.len;
                 let (block, logical) = (extension.run.start + moved, extension.logical + moved);
                 (block, logical, 0, id, pointer)
             }
@@ -440,6 +468,9 @@ impl<F: Format> UnixFs<F> {
         self.note_change(v, directory, noted);
         self.touch_modified(v, directory, now);
         self.index_added(directory, name, logical, offset);
+        for logical in filled {
+            self.index_filled(directory, logical);
+        }
         self.track_name_added(directory, logical, inode, is_directory);
         PendingName {
             directory,

@@ -122,7 +122,7 @@ impl<F: Format> UnixFs<F> {
             is_directory,
             names_above,
         };
-        self.apply_move(v, &m, &to_parent, place, dotdot, now)?;
+        self.apply_move(v, m, &to_parent, place, dotdot, now)?;
         Ok(lost)
     }
 
@@ -203,14 +203,14 @@ impl<F: Format> UnixFs<F> {
     fn apply_move(
         &mut self,
         v: &mut Volume<'_>,
-        m: &Move<'_, F>,
+        mut m: Move<'_, F>,
         to_parent: &F::Inode,
         place: Option<Place>,
         dotdot: Option<Found>,
         now: Timestamp,
     ) -> Step<()> {
         let number = m.old.inode;
-        let edit = self.edit_within_unit(v, m, place.as_ref());
+        let edit = self.edit_within_unit(v, &m, place.as_ref());
         let atomic = edit.is_some();
         let mut before_name = Vec::new();
         if let Some((found, target)) = &m.target {
@@ -270,12 +270,18 @@ impl<F: Format> UnixFs<F> {
         // The old name may never have been on the disk: then the new one counts, whatever `..`
         // says.
         before_name.extend(new_parent_link);
+        let old_block = match &place {
+            // The old name may be in the units that move to make room for the new one.
+            Some(Place::NewBlock(growth)) if m.from == m.to => growth.place_of(m.old.block),
+            _ => m.old.block,
+        };
         let pending = match edit {
             Some((edit, offset)) => {
-                self.move_within_unit(v, m, &edit, offset, &before_name, now)?
+                self.move_within_unit(v, &m, &edit, offset, &before_name, now)?
             }
-            None => self.write_new_name(v, m, place, &before_name, now)?,
+            None => self.write_new_name(v, &m, place, &before_name, now)?,
         };
+        m.old.block = old_block;
         if target_lives_on && holds(Rule::ReplacementIsDeparture) {
             self.note_departure(v, m.to, pending.name);
         }
@@ -283,7 +289,8 @@ impl<F: Format> UnixFs<F> {
         let old_name = self.take_name(number, m.old.block, m.old.offset);
         let mut old_gone = PatchId::COMMITTED;
         if !atomic {
-            old_gone = self.retire_old_name(v, m, &pending, old_name, new_parent_link, dotdot, now);
+            old_gone =
+                self.retire_old_name(v, &m, &pending, old_name, new_parent_link, dotdot, now);
         } else {
             // The patch that writes the new name clears the old one. Should the new name go before
             // it is on the disk, the old one may still be there.

@@ -335,6 +335,8 @@ impl<F: Format> UnixFs<F> {
             Allocate::ZeroRange { keep_size } => {
                 self.punch(v, number, &inode, offset, end.min(inode.size()), now)?;
                 if !keep_size && end > inode.size() {
+                    // The hole took sectors and pointers from it.
+                    let inode = self.read_inode(v, number)?;
                     self.grow(v, number, &inode, end, now)
                 } else {
                     Ok(())
@@ -426,7 +428,10 @@ impl<F: Format> UnixFs<F> {
 
     /// Checks that blocks about to be freed are marked as used, and brings their bitmaps into
     /// memory.
-    pub(crate) fn gather_freeing(&mut self, v: &mut Volume<'_>, runs: &[Run]) -> Step<()> {
+    ///
+    /// # Errors
+    /// Where bitmaps are missing, or say that one of the blocks is free.
+    pub fn gather_freeing(&mut self, v: &mut Volume<'_>, runs: &[Run]) -> Step<()> {
         let mut missing = false;
         for run in runs {
             match self.format.check_blocks_used(v, *run) {

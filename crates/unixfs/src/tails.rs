@@ -17,6 +17,7 @@ use crate::rules::{Rule, wait_for_all};
 use crate::space::{checked_run, read_bits};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
+use backstitch_blocks::directory::entries;
 use backstitch_blocks::runs::Run;
 use backstitch_blocks::tail::{Tail, Units};
 
@@ -49,7 +50,7 @@ impl<F: Format> UnixFs<F> {
         };
         Ok(match pointer {
             BlockNumber::NONE => None,
-            _ => Some((end - end % units, checked_run(&self.format, tail)?)),
+            _ => Some((end - end % units, self.checked_units(tail)?)),
         })
     }
 
@@ -211,5 +212,27 @@ impl<F: Format> UnixFs<F> {
         }
         after.extend_from_slice(wait_for_all(Rule::TailHeadAfterPending, &pending));
         (contents, old.len)
+    }
+
+    /// Names that were not on the disk yet went with the units that they are in, to the beginning
+    /// of `contents`: they are looked for where they are now, and found once `pointer` is there.
+    pub(crate) fn note_moved_names(
+        &mut self,
+        directory: InodeNumber,
+        growth: &Growth,
+        contents: &[u8],
+        pointer: PatchId,
+    ) {
+        let Some(old) = growth.replaces else {
+            return;
+        };
+        let moved = &contents[..old.len as usize * self.block_size()];
+        for entry in entries::<F::Entries>(moved, self.format.inodes_count()).flatten() {
+            let state = self.inodes.get_mut(&entry.inode);
+            let names = state.into_iter().flat_map(|state| &mut state.names);
+            for name in names.filter(|n| n.directory == directory && old.contains(n.block)) {
+                (name.block, name.pointer) = (growth.place_of(name.block), pointer);
+            }
+        }
     }
 }

@@ -242,7 +242,9 @@ pub trait Format: Space + Sized + Send + 'static {
         value: (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
     ) -> Step<()>;
-    /// Looks up what releasing an attribute block needs.
+    /// Looks up and checks all that releasing an attribute block needs: it cannot fail after this.
+    /// `of` is the inode that is freed, as in
+    /// [`release_attribute_block`](Self::release_attribute_block).
     ///
     /// # Errors
     /// Where blocks are missing or damaged.
@@ -250,6 +252,7 @@ pub trait Format: Space + Sized + Send + 'static {
         fs: &mut UnixFs<Self>,
         v: &mut Volume<'_>,
         block: BlockNumber,
+        of: Option<InodeNumber>,
     ) -> Step<()>;
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
     /// one frees it. Either an inode lost its pointer to the block earlier and lives on (`of` is

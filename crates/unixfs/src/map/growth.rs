@@ -33,6 +33,16 @@ pub struct Growth {
     pub(crate) replaces: Option<Run>,
 }
 
+impl Growth {
+    /// Where a block is once the last units have gone to the run.
+    pub(crate) fn place_of(&self, block: BlockNumber) -> BlockNumber {
+        match self.replaces {
+            Some(old) if old.contains(block) => self.run.start + (block - old.start),
+            _ => block,
+        }
+    }
+}
+
 /// An indirect block that goes to a new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {

@@ -173,7 +173,7 @@ impl<F: Format> UnixFs<F> {
     fn entry(&self, v: &mut Volume<'_>, indirect: BlockNumber, index: usize) -> Step<BlockNumber> {
         let (unit, index) = self.entry_place(indirect, index);
         let bytes = v.read(unit)?;
-        self.checked_pointer(self.format.pointer_at(bytes, index))
+        self.checked_whole(self.format.pointer_at(bytes, index))
     }
 
     /// The indirect blocks on the way to a block, as far as they exist (0 from the first missing
@@ -185,7 +185,11 @@ impl<F: Format> UnixFs<F> {
         path: &Path,
     ) -> Step<([BlockNumber; 3], BlockNumber)> {
         let mut indirects = [BlockNumber::NONE; 3];
-        let mut block = self.checked_pointer(inode.pointer(path.root))?;
+        let root = inode.pointer(path.root);
+        let mut block = match path.depth {
+            0 => self.checked_pointer(root)?,
+            _ => self.checked_whole(root)?,
+        };
         for level in 0..path.depth {
             if block == BlockNumber::NONE {
                 return Ok((indirects, BlockNumber::NONE));
@@ -333,7 +337,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             if base >= below {
                 continue;
             }
-            let block = fs.checked_pointer(inode.pointer(INDIRECT + depth - 1))?;
+            let block = fs.checked_whole(inode.pointer(INDIRECT + depth - 1))?;
             if block != BlockNumber::NONE {
                 // An empty tree maps nothing, but its blocks are there to be freed.
                 let last = fs.last_in_tree(v, block, depth, base, below)?;
@@ -366,6 +370,11 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             let block = fs.checked_pointer(inode.pointer(root))?;
             if depth == 0 {
                 let run = fs.run_at(inode, base, block);
+                let run = if units > 1 {
+                    fs.checked_units(run)?
+                } else {
+                    run
+                };
                 push_run(&mut plan.freed, run.start, run.len);
                 plan.count += run.len;
                 if owner == Owner::Lives {
@@ -373,6 +382,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
                 }
                 return Ok(());
             }
+            let block = fs.checked_whole(block)?;
             if fs.walk_tree(v, block, depth, base, &part, owner, &mut plan)?
                 && owner == Owner::Lives
             {
@@ -406,9 +416,10 @@ impl<F: Format> UnixFs<F> {
         if pointer >= DIRECT_POINTERS as u64 {
             return Ok(());
         }
-        let start = self.checked_pointer(inode.pointer(pointer as usize))?;
+        let start = inode.pointer(pointer as usize);
         let run = self.run_at(inode, pointer, start);
         if start != BlockNumber::NONE && run.len > keep {
+            self.checked_units(run)?;
             plan.freed.push(Run {
                 start: start + keep,
                 len: run.len - keep,
@@ -445,7 +456,7 @@ impl<F: Format> UnixFs<F> {
                 if entry == BlockNumber::NONE {
                     continue;
                 }
-                let child = self.checked_pointer(entry)?;
+                let child = self.checked_whole(entry)?;
                 let child_base = base + index as u64 * child_span;
                 match self.walk_tree(v, child, depth - 1, child_base, part, owner, plan) {
                     // Ask for all the indirect blocks of this level before giving up.
@@ -518,7 +529,7 @@ impl<F: Format> UnixFs<F> {
                 continue;
             }
             let child_base = base + index as u64 * span;
-            let child = self.checked_pointer(entry)?;
+            let child = self.checked_whole(entry)?;
             // An empty indirect block still counts: it has to be freed with what it could map.
             return Ok(Some(
                 self.last_in_tree(v, child, depth - 1, child_base, below)?

@@ -82,7 +82,7 @@ impl<F: Format> UnixFs<F> {
                 continue;
             }
             for root in INDIRECT..INDIRECT + 3 {
-                let block = self.checked_pointer(inode.pointer(root))?;
+                let block = self.checked_whole(inode.pointer(root))?;
                 missing |= block != BlockNumber::NONE && !v.want(block);
             }
         }

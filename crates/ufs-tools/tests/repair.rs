@@ -180,6 +180,66 @@ fn a_lost_superblock_is_taken_from_a_copy() {
     });
 }
 
+/// Removes all files of one block of inodes, neither the first two of the group nor its last one;
+/// gives the first inode behind it. `None` where no such block holds files of `many` only.
+fn empty_block(probe: &mut Probe) -> Option<u32> {
+    let per_block = probe.sb.inodes_per_block;
+    let names: Vec<(usize, u32, Vec<u8>)> = probe.entries(probe.path("/many"));
+    let of_many = |inode: u32| names.iter().skip(2).any(|(_, named, _)| *named == inode);
+    let used: Vec<u32> = (2..probe.parsed_group(0).initialised_inodes)
+        .filter(|number| probe.inode(*number).mode != 0)
+        .collect();
+    let last = used.last()? / per_block;
+    let block = (2..last).find(|block| {
+        let mut inside = used.iter().filter(|inode| **inode / per_block == *block);
+        inside.clone().count() > 0 && inside.all(|inode| of_many(*inode))
+    })?;
+    let len = probe.sb.version.inode_bytes();
+    for (at, inode, _) in names.iter().filter(|name| name.1 / per_block == block) {
+        probe.set_u32(*at, 0);
+        let place = probe.inode_at(*inode);
+        probe.poke(place, &vec![0; len]);
+    }
+    Some((block + 1) * per_block)
+}
+
+#[test]
+fn inodes_behind_an_emptied_block_are_found() {
+    if !have("makefs", "makefs") {
+        return;
+    }
+    let mut tried = 0;
+    for image in good_images() {
+        let mut probe = Probe::new(image.clone());
+        let Some(behind) = empty_block(&mut probe) else {
+            continue;
+        };
+        let (outcome, good) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        let per_block = good.sb.inodes_per_block;
+        let damages: [&dyn Fn(&mut Probe); 2] =
+            [&|probe| probe.group(0, |raw| raw.cg_magic += 1), &|probe| {
+                probe.group(0, |raw| raw.cg_initediblk = 2 * per_block)
+            }];
+        for damage in damages {
+            let mut damaged = good.clone();
+            damage(&mut damaged);
+            let (outcome, after) = repaired(&damaged, Mode::All);
+            assert!(outcome.is_clean(), "{:#?}", outcome.after);
+            let names = |probe: &Probe| {
+                let entries = probe.entries(probe.path("/many")).into_iter();
+                entries.map(|entry| (entry.1, entry.2)).collect::<Vec<_>>()
+            };
+            assert_eq!(names(&after), names(&good));
+            for (inode, _) in names(&good).into_iter().filter(|name| name.0 >= behind) {
+                assert_eq!(after.contents(inode), good.contents(inode));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 0, "no image has files behind such a block");
+}
+
 #[test]
 fn losses_are_told() {
     each(|mut probe| {

@@ -241,6 +241,36 @@ fn inodes_behind_an_emptied_block_are_found() {
 }
 
 #[test]
+fn a_root_of_no_type_keeps_its_names() {
+    each(|good| {
+        for mode in [0, 0o070_755, 0o100_755] {
+            let mut probe = good.clone();
+            let at = probe.inode_at(2) + probe.offsets().mode;
+            probe.set_u16(at, mode);
+            let (outcome, after) = repaired(&probe, Mode::All);
+            assert!(outcome.is_clean(), "{mode:o}: {:#?}", outcome.after);
+            assert_eq!(after.entries(2), good.entries(2), "{mode:o}");
+            assert_eq!(after.inode(2).mode, 0o040_755, "{mode:o}");
+            assert_eq!(after.inode(2).pointers, good.inode(2).pointers);
+        }
+    });
+}
+
+#[test]
+fn a_root_whose_block_is_no_directory_is_made_anew() {
+    each(|mut probe| {
+        let many = probe.path("/many");
+        let at = probe.inode_at(2) + probe.offsets().mode;
+        probe.set_u16(at, 0o100_755);
+        let (block, _) = probe.direct_blocks(2)[0];
+        probe.poke(block, &[0xa5; 512]);
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        assert_eq!(after.path(&format!("/lost+found/#{many}")), many);
+    });
+}
+
+#[test]
 fn losses_are_told() {
     each(|mut probe| {
         let (at, _) = probe.entry("/dir/small");

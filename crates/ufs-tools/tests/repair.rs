@@ -139,6 +139,47 @@ fn preening_does_not_free_what_others_left() {
     });
 }
 
+/// As a power cut leaves it during our own mount.
+fn cut_off(probe: &mut Probe) {
+    crashed(probe);
+    probe.superblock(|raw| raw.fs_flags |= FLAG_NEEDS_CHECK as i32);
+}
+
+#[test]
+fn preening_leaves_files_without_a_name_where_a_mount_was_cut_off() {
+    each(|mut probe| {
+        cut_off(&mut probe);
+        let fast = probe.path("/fast");
+        probe.unlink("/fast");
+        let notes = check(&probe.bytes).notes;
+        let told = notes.iter().find(|note| note.code == Code::ErrorsRecorded);
+        assert!(
+            told.unwrap()
+                .what
+                .contains("a mount by backstitch was cut off")
+        );
+        let (outcome, after) = repaired(&probe, Mode::Preen);
+        assert!(outcome.after.is_none() && after.bytes == probe.bytes);
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        assert_eq!(after.path(&format!("/lost+found/#{fast}")), fast);
+        assert!(after.sb.is_clean());
+    });
+}
+
+#[test]
+fn preening_repairs_counts_where_a_mount_was_cut_off() {
+    each(|mut probe| {
+        cut_off(&mut probe);
+        probe.group(0, |raw| raw.cg_cs.cs_nbfree += 1);
+        let (outcome, after) = repaired(&probe, Mode::Preen);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        let report = check(&after.bytes);
+        assert!(report.is_clean() && report.notes.is_empty(), "{report:#?}");
+        assert!(after.sb.is_clean());
+    });
+}
+
 #[test]
 fn an_image_that_was_not_unmounted_is_marked_as_clean() {
     each(|mut probe| {

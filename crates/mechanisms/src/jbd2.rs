@@ -39,6 +39,8 @@ const ORPHAN_BLOCKS: usize = 1024;
 
 const NO_JOURNAL: &str =
     "the image has no journal: make one with tune2fs -j, or choose another ordering";
+/// For layouts such as UFS, whose images never have one.
+const NO_HOST: &str = "file systems of this type have no journal; choose another ordering";
 const NOT_EMPTY: &str = "its journal is not empty, though the superblock says so: run fsck";
 
 /// The journals of ext3, in the file system or on a device of their own.
@@ -102,7 +104,7 @@ impl LogKind for Jbd2 {
 
     fn find(&self, site: LogSite<'_>) -> Result<Findable> {
         let Some(host) = site.host else {
-            return Ok(Err(NO_JOURNAL.to_owned()));
+            return Ok(Err(NO_HOST.to_owned()));
         };
         let is_on_log_device = host
             .place(site.device)?
@@ -556,4 +558,23 @@ pub fn setup(
         }
     };
     Ok(Ok(Setup { superblock, map }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstitch_device::MemoryDevice;
+
+    #[test]
+    fn a_layout_without_journals_is_not_told_to_make_one() {
+        let device = MemoryDevice::new(1 << 16);
+        let site = LogSite {
+            device: &device,
+            log_device: None,
+            host: None,
+        };
+        let why = Jbd2.find(site).unwrap().err().unwrap();
+        assert_eq!(why, NO_HOST);
+        assert!(!why.contains("tune2fs"));
+    }
 }

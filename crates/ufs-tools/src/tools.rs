@@ -8,7 +8,7 @@ use backstitch_layout::tools::{
 };
 use backstitch_ordering::CrashRecord;
 use backstitch_ufs::Ufs;
-use backstitch_ufs::format::superblock::{FLAG_SOFT_UPDATES, offset};
+use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, offset};
 
 use crate::{fsck, geography, info, mkfs, repair, tune};
 
@@ -72,13 +72,13 @@ impl Tools for UfsTools {
     }
 
     /// UFS has no place for the record of a mechanism: the flag of soft updates stands for all that
-    /// keep order.
+    /// keep order. The mark that a check is needed goes, since a mount for writing sets it.
     fn trusted(&self, source: &dyn Source, record: CrashRecord) -> Option<(u64, Vec<u8>)> {
         let sb = fsck::superblock::find(source).ok()?;
         if sb.raw.fs_clean != 0 || repair::is_trusted(&sb) || !record.is_trusted() {
             return None;
         }
-        let flags = sb.flags | FLAG_SOFT_UPDATES;
+        let flags = (sb.flags | FLAG_SOFT_UPDATES) & !FLAG_NEEDS_CHECK;
         let bytes = sb.order.bytes_of_u32(flags).to_vec();
         Some((sb.place + offset::FLAGS as u64, bytes))
     }

@@ -5,7 +5,7 @@ mod support;
 use backstitch_layout::tools::{SliceSource, Tools, Use};
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use backstitch_ordering::CrashRecord;
-use backstitch_ufs::format::superblock::FLAG_SOFT_UPDATES;
+use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
 use backstitch_ufs_tools::UfsTools;
 use support::damages::good_images;
 use support::have;
@@ -75,16 +75,21 @@ fn an_image_that_a_mechanism_with_order_left_is_trusted() {
     for good in good_images() {
         let trusted = CrashRecord::from_code(1).unwrap();
         assert_eq!(UfsTools.trusted(&SliceSource(good), trusted), None);
-        let mut probe = Probe::new(good.clone());
-        probe.superblock(|raw| {
-            raw.fs_clean = 0;
-            raw.fs_flags &= !(FLAG_SOFT_UPDATES as i32);
-        });
-        let found = UfsTools.trusted(&SliceSource(&probe.bytes), trusted);
-        let (at, bytes) = found.unwrap();
-        probe.poke(at as usize, &bytes);
-        let after = Probe::new(probe.bytes.clone());
-        assert_eq!(after.sb.flags & FLAG_SOFT_UPDATES, FLAG_SOFT_UPDATES);
-        assert_eq!(UfsTools.trusted(&SliceSource(&probe.bytes), trusted), None);
+        // As a mount for writing leaves it, and as others may.
+        for marks in [FLAG_NEEDS_CHECK, FLAG_NEEDS_CHECK | FLAG_SOFT_UPDATES, 0] {
+            let mut probe = Probe::new(good.clone());
+            probe.superblock(|raw| {
+                raw.fs_clean = 0;
+                raw.fs_flags &= !(FLAG_SOFT_UPDATES as i32);
+                raw.fs_flags |= marks as i32;
+            });
+            let found = UfsTools.trusted(&SliceSource(&probe.bytes), trusted);
+            let (at, bytes) = found.unwrap();
+            probe.poke(at as usize, &bytes);
+            let after = Probe::new(probe.bytes.clone());
+            let left = after.sb.flags & (FLAG_SOFT_UPDATES | FLAG_NEEDS_CHECK);
+            assert_eq!(left, FLAG_SOFT_UPDATES, "{marks:#x}");
+            assert_eq!(UfsTools.trusted(&SliceSource(&probe.bytes), trusted), None);
+        }
     }
 }

@@ -139,6 +139,47 @@ fn preening_does_not_free_what_others_left() {
     });
 }
 
+/// As a power cut leaves it during our own mount.
+fn cut_off(probe: &mut Probe) {
+    crashed(probe);
+    probe.superblock(|raw| raw.fs_flags |= FLAG_NEEDS_CHECK as i32);
+}
+
+#[test]
+fn preening_leaves_files_without_a_name_where_a_mount_was_cut_off() {
+    each(|mut probe| {
+        cut_off(&mut probe);
+        let fast = probe.path("/fast");
+        probe.unlink("/fast");
+        let notes = check(&probe.bytes).notes;
+        let told = notes.iter().find(|note| note.code == Code::ErrorsRecorded);
+        assert!(
+            told.unwrap()
+                .what
+                .contains("a mount by backstitch was cut off")
+        );
+        let (outcome, after) = repaired(&probe, Mode::Preen);
+        assert!(outcome.after.is_none() && after.bytes == probe.bytes);
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        assert_eq!(after.path(&format!("/lost+found/#{fast}")), fast);
+        assert!(after.sb.is_clean());
+    });
+}
+
+#[test]
+fn preening_repairs_counts_where_a_mount_was_cut_off() {
+    each(|mut probe| {
+        cut_off(&mut probe);
+        probe.group(0, |raw| raw.cg_cs.cs_nbfree += 1);
+        let (outcome, after) = repaired(&probe, Mode::Preen);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        let report = check(&after.bytes);
+        assert!(report.is_clean() && report.notes.is_empty(), "{report:#?}");
+        assert!(after.sb.is_clean());
+    });
+}
+
 #[test]
 fn an_image_that_was_not_unmounted_is_marked_as_clean() {
     each(|mut probe| {
@@ -177,6 +218,96 @@ fn a_lost_superblock_is_taken_from_a_copy() {
                 good.contents(good.path(path))
             );
         }
+    });
+}
+
+/// Removes all files of one block of inodes, neither the first two of the group nor its last one;
+/// gives the first inode behind it. `None` where no such block holds files of `many` only.
+fn empty_block(probe: &mut Probe) -> Option<u32> {
+    let per_block = probe.sb.inodes_per_block;
+    let names: Vec<(usize, u32, Vec<u8>)> = probe.entries(probe.path("/many"));
+    let of_many = |inode: u32| names.iter().skip(2).any(|(_, named, _)| *named == inode);
+    let used: Vec<u32> = (2..probe.parsed_group(0).initialised_inodes)
+        .filter(|number| probe.inode(*number).mode != 0)
+        .collect();
+    let last = used.last()? / per_block;
+    let block = (2..last).find(|block| {
+        let mut inside = used.iter().filter(|inode| **inode / per_block == *block);
+        inside.clone().count() > 0 && inside.all(|inode| of_many(*inode))
+    })?;
+    let len = probe.sb.version.inode_bytes();
+    for (at, inode, _) in names.iter().filter(|name| name.1 / per_block == block) {
+        probe.set_u32(*at, 0);
+        let place = probe.inode_at(*inode);
+        probe.poke(place, &vec![0; len]);
+    }
+    Some((block + 1) * per_block)
+}
+
+#[test]
+fn inodes_behind_an_emptied_block_are_found() {
+    if !have("makefs", "makefs") {
+        return;
+    }
+    let mut tried = 0;
+    for image in good_images() {
+        let mut probe = Probe::new(image.clone());
+        let Some(behind) = empty_block(&mut probe) else {
+            continue;
+        };
+        let (outcome, good) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        let per_block = good.sb.inodes_per_block;
+        let damages: [&dyn Fn(&mut Probe); 2] =
+            [&|probe| probe.group(0, |raw| raw.cg_magic += 1), &|probe| {
+                probe.group(0, |raw| raw.cg_initediblk = 2 * per_block)
+            }];
+        for damage in damages {
+            let mut damaged = good.clone();
+            damage(&mut damaged);
+            let (outcome, after) = repaired(&damaged, Mode::All);
+            assert!(outcome.is_clean(), "{:#?}", outcome.after);
+            let names = |probe: &Probe| {
+                let entries = probe.entries(probe.path("/many")).into_iter();
+                entries.map(|entry| (entry.1, entry.2)).collect::<Vec<_>>()
+            };
+            assert_eq!(names(&after), names(&good));
+            for (inode, _) in names(&good).into_iter().filter(|name| name.0 >= behind) {
+                assert_eq!(after.contents(inode), good.contents(inode));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 0, "no image has files behind such a block");
+}
+
+#[test]
+fn a_root_of_no_type_keeps_its_names() {
+    each(|good| {
+        for mode in [0, 0o070_755, 0o100_755] {
+            let mut probe = good.clone();
+            let at = probe.inode_at(2) + probe.offsets().mode;
+            probe.set_u16(at, mode);
+            let (outcome, after) = repaired(&probe, Mode::All);
+            assert!(outcome.is_clean(), "{mode:o}: {:#?}", outcome.after);
+            assert_eq!(after.entries(2), good.entries(2), "{mode:o}");
+            assert_eq!(after.inode(2).mode, 0o040_755, "{mode:o}");
+            assert_eq!(after.inode(2).pointers, good.inode(2).pointers);
+        }
+    });
+}
+
+#[test]
+fn a_root_whose_block_is_no_directory_is_made_anew() {
+    each(|mut probe| {
+        let many = probe.path("/many");
+        let at = probe.inode_at(2) + probe.offsets().mode;
+        probe.set_u16(at, 0o100_755);
+        let (block, _) = probe.direct_blocks(2)[0];
+        probe.poke(block, &[0xa5; 512]);
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        assert_eq!(after.path(&format!("/lost+found/#{many}")), many);
     });
 }
 

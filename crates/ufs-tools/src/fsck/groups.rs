@@ -87,8 +87,10 @@ fn last_used(map: &[u8]) -> u32 {
     last.map_or(0, |at| at as u32 * 8 + map[at].ilog2())
 }
 
-/// How many inodes of a group were initialised by their looks: blocks of inodes from `from` up to
-/// the one with inode `last`, as long as each has nothing but inodes, and one that is in use.
+/// How many inodes of a group were initialised by their looks: those of the blocks from inode
+/// `from` on, up to the last block with an inode in use. Blocks without any may lie in between: a
+/// block is initialised once and stays so when its last inode is freed. The search ends behind the
+/// block with inode `last`, or at the first block that holds anything but inodes.
 fn plausible_until<S: Source + ?Sized>(
     context: &Context<'_, S>,
     group: GroupNumber,
@@ -96,34 +98,38 @@ fn plausible_until<S: Source + ?Sized>(
     last: u32,
 ) -> Result<u32, CheckError> {
     let sb = context.sb;
+    let block_bytes = sb.block_bytes as usize;
     let mut scratch = Vec::new();
     let mut until = from;
     for block in from / sb.inodes_per_block..=last / sb.inodes_per_block {
         let at = sb.group_inodes(group) + u64::from(block * sb.fragments_per_block);
-        let bytes = context.bytes(at, sb.block_bytes as usize, &mut scratch)?;
-        if !looks_initialised(sb, bytes) {
-            break;
+        let offset = at * u64::from(sb.fragment_bytes);
+        if context.source.is_known_zero(offset, block_bytes) {
+            continue;
         }
-        until = (block + 1) * sb.inodes_per_block;
+        let bytes = context.bytes(at, block_bytes, &mut scratch)?;
+        match plausible_inodes(sb, bytes) {
+            None => break,
+            Some(0) => {}
+            Some(_) => until = (block + 1) * sb.inodes_per_block,
+        }
     }
     Ok(until.min(sb.inodes_per_group))
 }
 
-fn looks_initialised(sb: &Superblock, bytes: &[u8]) -> bool {
-    let inodes = bytes.chunks_exact(sb.version.inode_bytes());
+/// How many inodes of a block are in use; `None` where it holds anything but inodes.
+fn plausible_inodes(sb: &Superblock, bytes: &[u8]) -> Option<u32> {
     let mut used = 0;
-    for bytes in inodes {
-        let Ok(inode) = Inode::parse(sb.version, sb.order, bytes) else {
-            return false;
-        };
+    for bytes in bytes.chunks_exact(sb.version.inode_bytes()) {
+        let inode = Inode::parse(sb.version, sb.order, bytes).ok()?;
         let is_sound = match inode.mode {
             0 => inode.size == 0 && inode.pointers.iter().all(|pointer| *pointer == 0),
             _ => inode.file_type().is_some() && inode.size <= sb.file_bytes_max,
         };
         if !is_sound {
-            return false;
+            return None;
         }
         used += u32::from(inode.mode != 0);
     }
-    used > 0
+    Some(used)
 }

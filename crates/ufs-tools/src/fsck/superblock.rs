@@ -147,7 +147,8 @@ pub(crate) fn clear_spares(raw: &mut RawSuperblock) {
     raw.fs_sparecon32 = [0; 21];
 }
 
-/// Whether the file system was unmounted; no fault, since everybody who mounts it can tell.
+/// Whether the file system was unmounted; no fault, since everybody who mounts it can tell. Our own
+/// mount for writing and a kernel that met errors leave the same mark.
 pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
     if sb.raw.fs_clean == 0 || sb.flags & FLAG_UNCLEAN != 0 {
         notes.add(Code::NotUnmounted, Location::FILE_SYSTEM, || {
@@ -159,7 +160,8 @@ pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
     }
     if sb.flags & FLAG_NEEDS_CHECK != 0 {
         notes.add(Code::ErrorsRecorded, Location::FILE_SYSTEM, || {
-            "a kernel met errors".to_owned()
+            "marked for a check: a mount by backstitch was cut off, or a kernel met errors"
+                .to_owned()
         });
     }
 }

@@ -1,6 +1,7 @@
 //! Inodes by themselves: types, sizes, links and sectors.
 
 use super::fixer::{ByInode, Fixer};
+use super::raw::InodeBytes;
 use crate::entries;
 use crate::fsck::{CheckError, Code, Location};
 use backstitch_layout::{FileType, InodeNumber};
@@ -12,6 +13,8 @@ use backstitch_ufs::format::{Inode, LINK_MAX, ROOT_INODE, SECTOR_BYTES};
 const FILE_MODE: u16 = 0o100_600;
 /// The mode of a directory of which nobody knows what it was.
 const DIRECTORY_MODE: u16 = 0o040_700;
+/// The mode of a root of which nobody knows what it was: all users may reach what is in it.
+const ROOT_MODE: u16 = 0o040_755;
 
 impl Fixer<'_, '_> {
     /// What an inode is.
@@ -21,7 +24,7 @@ impl Fixer<'_, '_> {
             let mut bytes = self.inode_bytes(*number)?;
             let inode = bytes.parse()?;
             if codes.contains(&Code::RootInvalid) {
-                self.make_root()?;
+                self.root(bytes, &inode)?;
                 continue;
             }
             if codes.contains(&Code::FieldNotZero) {
@@ -119,6 +122,20 @@ impl Fixer<'_, '_> {
         ))
     }
 
+    /// Makes inode 2 a directory: the one that it was where its first block says so, or else an
+    /// empty one.
+    fn root(&mut self, mut bytes: InodeBytes, inode: &Inode) -> Result<(), CheckError> {
+        let (mode, _) = self.likely_mode(ROOT_INODE, inode)?;
+        if mode != DIRECTORY_MODE {
+            return self.make_root();
+        }
+        bytes.set_mode(ROOT_MODE);
+        self.put_inode(ROOT_INODE, &bytes)?;
+        let what = "the root is a directory again: it is one by its names";
+        self.note(Location::inode(ROOT_INODE), what);
+        Ok(())
+    }
+
     /// Makes inode 2 an empty directory.
     fn make_root(&mut self) -> Result<(), CheckError> {
         let per_block = self.sb.fragments_per_block;
@@ -127,7 +144,7 @@ impl Fixer<'_, '_> {
         };
         self.make_directory(ROOT_INODE, ROOT_INODE, block)?;
         let mut bytes = self.inode_bytes(ROOT_INODE)?;
-        bytes.set_mode(0o040_755);
+        bytes.set_mode(ROOT_MODE);
         self.put_inode(ROOT_INODE, &bytes)?;
         self.note(Location::inode(ROOT_INODE), "the root made anew");
         Ok(())

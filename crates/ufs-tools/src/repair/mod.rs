@@ -22,8 +22,9 @@
 //!
 //! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it
 //! changes nothing, as `fsck_ffs -p`. An image is *trusted* where it was not unmounted, was managed
-//! by soft updates, and no kernel met errors in it. Then what has no name never was promised to
-//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`.
+//! by soft updates, and is not marked for a check. Then what has no name never was promised to
+//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`. A kernel that met
+//! errors marks an image for a check, and so does our own mount while it writes.
 //!
 //! # A crash in the middle
 //!

@@ -16,7 +16,10 @@ const COPY_STEP: u64 = 4_096;
 /// groups have all lost theirs.
 const SEARCHED_BYTES: u64 = 1 << 30;
 
-/// Whether a crash left the image under a mechanism that keeps order, and no kernel met errors.
+/// Whether a crash left the image under a mechanism that keeps order, and no kernel met errors. Our
+/// own mount for writing leaves the mark of such errors too, and no other field tells the two
+/// apart: spares must be zero, and flags that a kernel does not know survive its mounts. So what a
+/// power cut leaves of our mount is not trusted.
 pub(crate) fn is_trusted(sb: &Superblock) -> bool {
     let marks = sb.flags & (FLAG_SOFT_UPDATES | FLAG_NEEDS_CHECK);
     sb.raw.fs_clean == 0 && marks == FLAG_SOFT_UPDATES

@@ -37,10 +37,11 @@ pub(crate) fn find<S: Source + ?Sized>(source: &S) -> Result<Superblock, CheckEr
         let bytes = source.bytes(place, SUPERBLOCK_BYTES, &mut scratch)?;
         Ok::<_, CheckError>(Some(bytes.to_vec()))
     })?;
-    match sb.read_support() {
-        unknown if unknown.is_empty() => Ok(sb),
-        unknown => Err(FormatError::Incompatible {
-            features: unknown.join(", "),
+    // Another length of short symbolic links keeps a mount away; here it is a field to be repaired.
+    match sb.has_old_directories() {
+        false => Ok(sb),
+        true => Err(FormatError::Incompatible {
+            features: sb.read_support().join(", "),
         }
         .into()),
     }

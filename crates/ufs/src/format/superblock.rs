@@ -260,12 +260,17 @@ impl Superblock {
     pub fn read_support(&self) -> Vec<String> {
         let mut names = Vec::new();
         let symlink_max = self.raw.fs_maxsymlinklen;
-        if symlink_max <= 0 {
+        if self.has_old_directories() {
             names.push("4.3BSD directories".into());
         } else if symlink_max != self.version.symlink_max() as i32 {
             names.push(format!("short symbolic links of {symlink_max} bytes"));
         }
         names
+    }
+
+    /// Whether entries of directories are those of 4.3BSD, which tell no types.
+    pub fn has_old_directories(&self) -> bool {
+        self.raw.fs_maxsymlinklen <= 0
     }
 
     /// The names of the features that keep us from writing; empty where we can.

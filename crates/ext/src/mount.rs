@@ -73,6 +73,13 @@ impl LayoutKind for Ext2 {
         }
         let descriptors = group::parse_table(&sb, &table).map_err(from_format)?;
         let (trust, read_only) = judge(&sb, request);
+        let is_in_log = v.crash_record() == Some(CrashRecord::IN_LOG);
+        if trust == Trust::AfterCrash && read_only.is_none() && is_in_log {
+            let why = "a crash under another ordering left leaks in the image, and its state has no \
+                       room for both them and a log of operations: mount it with --ordering soft \
+                       until they are found, or run fsck";
+            return Err(Error::Unsupported(why.to_owned()).into());
+        }
         let max_file_bytes = sb.max_file_size();
         let mut format = ExtFormat {
             groups: Groups::new(&sb, &descriptors),

@@ -68,6 +68,8 @@ pub enum NotedPlace {
     File(Vec<Range<u64>>),
     /// Outside the file system; this names it.
     Elsewhere([u8; 16]),
+    /// In a file that cannot be read as one, and why.
+    Lost(String),
 }
 
 /// How a file system was left, as its log is concerned.
@@ -152,7 +154,7 @@ pub trait JournalHost: HomeContents + Send + Sync {
     /// What the file system says of a log of ours; `None` where it cannot have one.
     ///
     /// # Errors
-    /// Where the device holds no such file system, or one whose log cannot be found.
+    /// Where the device holds no such file system; the device's.
     fn log_note(&self, _device: &dyn BlockDevice) -> Result<Option<LogNote>> {
         Ok(None)
     }
@@ -162,6 +164,14 @@ pub trait JournalHost: HomeContents + Send + Sync {
     /// # Errors
     /// [`Error::NotSupported`] where the layout has no room for that; the device's.
     fn note_log(&self, _device: &dyn BlockDevice, _uuid: [u8; 16]) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    /// Forgets where a log of ours is, and flushes.
+    ///
+    /// # Errors
+    /// The device's.
+    fn forget_log(&self, _device: &dyn BlockDevice) -> Result<()> {
         Err(Error::NotSupported)
     }
 

@@ -101,13 +101,19 @@ pub trait LogKind: Sync {
     /// Where the log cannot be found, or cannot be believed.
     fn find(&self, site: LogSite<'_>) -> Result<Findable>;
 
-    /// The file system is about to be written through the log that was found: notes in it what the
-    /// recovery after a crash goes by, where that is not there yet.
+    /// A file system that was recovered is about to be written through its log: notes in both what
+    /// the recovery after a crash goes by, where that is not there yet. Comes before
+    /// [`find`](Self::find), and does nothing where that would refuse.
     ///
     /// # Errors
-    /// The device's.
+    /// Where the log cannot be found, or cannot be believed; the device's.
     fn claim(&self, _site: LogSite<'_>) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether a log can be another file system's: [`claim`](Self::claim) makes it this one's.
+    fn is_claimed(&self) -> bool {
+        false
     }
 
     /// The blocks that writers of the log fill, those of the log's own device numbered behind the

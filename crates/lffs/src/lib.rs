@@ -31,6 +31,6 @@ pub mod rules;
 
 pub use error::{Error, RecordFault, Result};
 pub use module::{LffsMechanism, Setup, Variant};
-pub use pen::Pen;
+pub use pen::{LEAST_LOG_BLOCKS, Pen};
 pub use place::{LogDevice, LogMap};
 pub use recovery::{Home, Outcome, Unmounted};

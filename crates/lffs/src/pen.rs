@@ -2,11 +2,17 @@
 
 use backstitch_wafs::format::{
     BLOCK_BYTES, Circle, IS_CLEAN, RECORD_ALIGNMENT_BYTES, RecordHeader, Superblock, checksum,
-    record_bytes, seed,
+    longest_payload, record_bytes, seed,
 };
 use backstitch_wafs::{Log, Lsn};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
+
+use crate::record::LONG_BYTES;
+
+/// The blocks of the shortest log, without its superblocks: a record has a quarter of it at most, and
+/// an operation may change several blocks.
+pub const LEAST_LOG_BLOCKS: u64 = 64;
 
 /// Writes records one behind the other. What is appended together begins and ends at the border of
 /// a block, so that no block that is in the log for good is written again.
@@ -42,6 +48,11 @@ impl Pen {
         self.superblock.log_bytes.get()
     }
 
+    /// The length of the shortest log in blocks of this size.
+    pub fn least_bytes(&self) -> u64 {
+        LEAST_LOG_BLOCKS * self.block_bytes
+    }
+
     /// What names the log.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid
@@ -59,6 +70,25 @@ impl Pen {
             log_bytes: self.log_bytes(),
         };
         circle.offset_bytes(Lsn(lsn))
+    }
+
+    /// Gives the log the name that follows its own in a cycle of all names: each is another one than
+    /// all that the log has had.
+    pub(crate) fn rename(&mut self) {
+        // A linear congruential generator with its full period of 2^128 (Knuth, 3.2.1.2).
+        const FACTOR: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
+        const ADDED: u128 = 0x5851_f42d_4c95_7f2d_1405_7b7e_f767_814f;
+        let name = u128::from_le_bytes(self.uuid());
+        let next = name.wrapping_mul(FACTOR).wrapping_add(ADDED);
+        self.superblock.uuid = next.to_le_bytes();
+        self.seed = seed(&self.superblock.uuid);
+    }
+
+    /// The longest payload that a record is made with. Readers take longer ones for the end of the
+    /// log; what the last one of a group gets to the border of a block is left out of it.
+    pub(crate) fn longest_bytes(&self) -> usize {
+        let longest = longest_payload(self.log_bytes());
+        LONG_BYTES.min(longest.saturating_sub(2 * self.block_bytes) as usize)
     }
 
     /// Begins a mount: what is appended from now on has a number of its own.
@@ -91,6 +121,11 @@ impl Pen {
                 let whole = len - bytes.len() as u64 - RecordHeader::BYTES;
                 payload.resize(whole as usize, 0);
             }
+            assert!(
+                payload.len() as u64 <= longest_payload(self.log_bytes()),
+                "readers take a record of {} bytes",
+                payload.len()
+            );
             let mut header = RecordHeader {
                 checksum: U32::ZERO,
                 payload_checksum: checksum(payload).into(),

@@ -20,8 +20,8 @@ pub const ENDS_GROUP: u8 = 1;
 pub const ZEROS_FOLLOW: u16 = 1;
 /// Changed bytes with fewer than this between them are one span: a span costs as many.
 const NEAR_BYTES: u32 = size_of::<RawSpan>() as u32;
-/// Records are begun anew once they have this many bytes.
-const LONG_BYTES: usize = 32 << 10;
+/// The longest record, in bytes, of a log that takes longer ones too.
+pub(crate) const LONG_BYTES: usize = 32 << 10;
 
 /// What a record begins with. The name, the numbers of the freed blocks (8 bytes each) and the
 /// spans follow, without gaps; zeros may follow these.
@@ -106,6 +106,11 @@ impl About {
         let name = name.to_vec();
         About { kind, object, name }
     }
+
+    /// The bytes of a record in which nothing else is.
+    fn bytes(&self) -> usize {
+        size_of::<RawOperation>() + self.name.len()
+    }
 }
 
 /// What an operation has changed so far.
@@ -147,24 +152,36 @@ impl Changes {
         }
     }
 
-    /// Appends the records, and takes the changes. `bytes` gives a block as it is now.
+    /// Appends the records, none longer than `longest_bytes`, and takes the changes. `bytes` gives a
+    /// block as it is now.
     pub(crate) fn encode<'b>(
         &mut self,
         about: &About,
-        block_bytes: u32,
+        (block_bytes, longest_bytes): (u32, usize),
         bytes: impl Fn(u64) -> Option<&'b [u8]>,
         into: &mut Vec<Vec<u8>>,
     ) {
         let mut blocks: Vec<(u64, Vec<Range<u32>>)> = self.blocks.drain().collect();
         blocks.sort_unstable_by_key(|(block, _)| *block);
-        let mut record = Encoder::new(about, std::mem::take(&mut self.freed));
+        // All of them before the spans: a span counts only where no later record frees its block.
+        let room = longest_bytes.saturating_sub(about.bytes());
+        let most_freed = (room / size_of::<u64>()).max(1);
+        let mut freed = std::mem::take(&mut self.freed);
+        while freed.len() > most_freed {
+            let rest = freed.split_off(most_freed);
+            into.push(Encoder::new(about, freed).finish());
+            freed = rest;
+        }
+        let mut record = Encoder::new(about, freed);
         for (block, mut spans) in blocks {
             let Some(bytes) = bytes(block) else {
                 continue;
             };
             join_near(&mut spans);
             for span in spans {
-                if record.bytes.len() >= LONG_BYTES {
+                let span_bytes = size_of::<RawSpan>() + span.len();
+                let is_begun = record.head.spans > 0 || record.head.freed > 0;
+                if is_begun && record.bytes.len() + span_bytes > longest_bytes {
                     into.push(record.finish());
                     record = Encoder::new(about, Vec::new());
                 }
@@ -346,6 +363,7 @@ mod tests {
         #[test]
         fn changes_come_back(
             changed in prop::collection::vec((0_u64..4, 0_usize..1024, 1_usize..200, any::<u8>()), 0..40),
+            longest_bytes in 1100_usize..4000,
         ) {
             let before = vec![7_u8; 1024];
             let mut blocks = vec![before.clone(); 4];
@@ -356,8 +374,9 @@ mod tests {
                 changes.note(block, offset as u32..end as u32);
             }
             let mut records = Vec::new();
-            changes.encode(&About::default(), 1024, |block| Some(&blocks[block as usize]), &mut records);
+            changes.encode(&About::default(), (1024, longest_bytes), |block| Some(&blocks[block as usize]), &mut records);
             prop_assert!(changes.is_empty());
+            prop_assert!(records.iter().all(|record| record.len() <= longest_bytes));
             let mut home = vec![before; 4];
             for record in &records {
                 for span in Record::parse(record).unwrap().spans {
@@ -381,11 +400,39 @@ mod tests {
         changes.note_freed(3, true);
         let mut records = Vec::new();
         let block = [1; 1024];
-        changes.encode(&About::default(), 1024, |_| Some(&block), &mut records);
+        changes.encode(
+            &About::default(),
+            (1024, LONG_BYTES),
+            |_| Some(&block),
+            &mut records,
+        );
         let record = Record::parse(&records[0]).unwrap();
         assert_eq!((record.freed, record.spans.len()), (vec![3], 1));
         let mut end = end_of_group();
         end.resize(500, 0);
         assert!(Record::parse(&end).unwrap().ends_group);
+    }
+
+    #[test]
+    fn long_lists_of_freed_blocks_are_divided_and_come_before_the_spans() {
+        let mut changes = Changes::default();
+        for block in 0..1000 {
+            changes.note_freed(block, true);
+        }
+        changes.note(7, 0..1024);
+        let (mut records, block) = (Vec::new(), [1; 1024]);
+        changes.encode(
+            &About::default(),
+            (1024, 2000),
+            |_| Some(&block),
+            &mut records,
+        );
+        assert!(records.iter().all(|record| record.len() <= 2000));
+        let records: Vec<Record<'_>> = records.iter().map(|r| Record::parse(r).unwrap()).collect();
+        let freed: Vec<u64> = records.iter().flat_map(|r| r.freed.clone()).collect();
+        assert!(freed.into_iter().eq(0..1000));
+        let (last, before) = records.split_last().unwrap();
+        assert_eq!(last.spans.len(), 1);
+        assert!(before.iter().all(|record| record.spans.is_empty()));
     }
 }

@@ -4,7 +4,9 @@
 //! write-ahead log does), the end of the last whole group, and for each freed block the last record
 //! that frees it. What lies behind the last whole group never happened: no block went home before
 //! its group was in the log, so there is nothing to be undone on the disk. The second pass goes
-//! forward and applies the bytes of the records, but those of a block that a later record frees.
+//! forward and applies the bytes of the records, but those of a block that a later record frees. It
+//! writes the blocks after every so many spans, whatever the log's length: what is brought home twice
+//! does no harm.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,7 +19,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, RecordFault, Result};
 use crate::pen::Pen;
 use crate::place::{LogDevice, LogMap};
-use crate::record::{About, Changes, Record, mark_end};
+use crate::record::{About, Changes, Record, Span, mark_end};
 use crate::rules::{Rule, holds};
 
 /// Where the records' bytes belong.
@@ -40,14 +42,29 @@ pub struct Outcome {
     pub records: u64,
     /// Groups that these are of.
     pub groups: u64,
-    /// Blocks that were written.
+    /// Blocks that were written, each as often as it was.
     pub blocks: u64,
     /// Records of a group that was not whole.
     pub undone: u64,
 }
 
-/// Where a record begins, and its payload.
-type Payload = (u64, Vec<u8>);
+/// Spans that are applied in memory before their blocks are written: with blocks of 4,096 bytes these
+/// take 32 MiB at most.
+const BATCH_SPANS: usize = 8192;
+
+/// The how-manieth record it is, where it begins, and its payload.
+type Payload = (u64, u64, Vec<u8>);
+
+/// What the first pass finds.
+#[derive(Default)]
+struct Found {
+    /// The records of whole groups.
+    whole: u64,
+    /// For each freed block the last of them that frees it.
+    freed_by: FxHashMap<u64, u64>,
+    /// Without the blocks.
+    outcome: Outcome,
+}
 
 /// A log that nobody has mounted.
 pub struct Unmounted<'d> {
@@ -96,6 +113,23 @@ impl<'d> Unmounted<'d> {
         self.pen.uuid()
     }
 
+    /// Gives a log that was unmounted a name that it has not had before, and flushes. What names it
+    /// now.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn rename(&mut self) -> Result<[u8; 16]> {
+        debug_assert!(self.is_clean(), "its records would be lost");
+        self.pen.rename();
+        self.empty(true)?;
+        Ok(self.uuid())
+    }
+
+    /// The length of the log, and the least that a mechanism can write.
+    pub fn lengths(&self) -> (u64, u64) {
+        (self.pen.log_bytes(), self.pen.least_bytes())
+    }
+
     /// What a mechanism writes it with.
     pub fn into_pen(self) -> Pen {
         self.pen
@@ -122,91 +156,72 @@ impl<'d> Unmounted<'d> {
     /// # Errors
     /// Where the log says what cannot be: nothing was written then; the device's.
     pub fn replay(&self, home: &Home<'_>) -> Result<Outcome> {
-        let (payloads, mut outcome) = self.whole_groups()?;
-        let mut records = Vec::with_capacity(payloads.len());
-        for (lsn, payload) in &payloads {
-            let fault = RecordFault::NoOperation;
-            let lsn = *lsn;
-            records.push((
-                lsn,
-                Record::parse(payload).ok_or(Error::Record { lsn, fault })?,
-            ));
-        }
-        let mut freed_by: FxHashMap<u64, usize> = FxHashMap::default();
-        for (at, (_, record)) in records.iter().enumerate() {
-            freed_by.extend(record.freed.iter().map(|block| (*block, at)));
-        }
-        let mut order: Vec<usize> = (0..records.len()).collect();
-        if !holds(Rule::LastRecordCounts) {
-            order.reverse();
-        }
-        let mut changed: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for at in order {
-            let (lsn, record) = &records[at];
-            for span in &record.spans {
-                self.check(home, *lsn, span.block)?;
-                let freed = freed_by
-                    .get(&span.block)
-                    .filter(|_| holds(Rule::FreedAreHeeded));
-                let is_gone =
-                    freed.is_some_and(|by| match holds(Rule::FreedCountForEarlierRecords) {
-                        true => at < *by,
-                        false => true,
-                    });
-                if is_gone {
-                    continue;
-                }
-                let block = match changed.entry(span.block) {
-                    Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(free) => {
-                        let mut bytes = vec![0; home.block_bytes as usize];
-                        if !span.is_whole() {
-                            let offset_bytes = span.block * u64::from(home.block_bytes);
-                            home.device.read(offset_bytes, &mut bytes)?;
-                        }
-                        free.insert(bytes)
-                    }
-                };
-                if !span.apply(block) {
-                    let fault = RecordFault::BehindBlock(span.block);
-                    return Err(Error::Record { lsn: *lsn, fault });
-                }
+        let Found {
+            whole,
+            freed_by,
+            mut outcome,
+        } = self.look_through(home)?;
+        let log = Log::open_sparingly(&self.device)?;
+        let mut records = log.records(self.log_start)?;
+        let mut batch: Vec<Payload> = Vec::new();
+        let mut spans = 0;
+        for at in 0..whole {
+            let Some(found) = records.next()? else {
+                break;
+            };
+            spans += self.parse(&found)?.spans.len();
+            batch.push((at, found.lsn.0, found.payload.to_vec()));
+            if spans >= BATCH_SPANS {
+                outcome.blocks += bring_home(home, &batch, &freed_by)?;
+                (spans, batch) = (0, Vec::new());
             }
         }
-        outcome.blocks = changed.len() as u64;
-        write_home(home, changed)?;
+        outcome.blocks += bring_home(home, &batch, &freed_by)?;
+        if outcome.blocks > 0 && holds(Rule::HomesAreFlushed) {
+            home.device.flush()?;
+        }
         Ok(outcome)
     }
 
-    /// The payloads of the groups that are whole, with where each begins.
-    fn whole_groups(&self) -> Result<(Vec<Payload>, Outcome)> {
-        let log = Log::open_sparingly(&self.device)?;
-        let mut records = log.records(self.log_start)?;
-        let mut payloads: Vec<Payload> = Vec::new();
-        let mut outcome = Outcome::default();
-        let mut whole = 0;
-        while let Some(found) = records.next()? {
-            let lsn = found.lsn.0;
-            let fault = RecordFault::NoOperation;
-            let record = Record::parse(found.payload).ok_or(Error::Record { lsn, fault })?;
-            let ends_group = record.ends_group;
-            payloads.push((lsn, found.payload.to_vec()));
-            if ends_group {
-                (whole, outcome.groups) = (payloads.len(), outcome.groups + 1);
-            }
-        }
-        outcome.undone = (payloads.len() - whole) as u64;
-        if holds(Rule::OnlyWholeGroupsCount) {
-            payloads.truncate(whole);
-        }
-        outcome.records = payloads.len() as u64;
-        Ok((payloads, outcome))
+    fn parse<'r>(&self, found: &backstitch_wafs::Record<'r>) -> Result<Record<'r>> {
+        let (lsn, fault) = (found.lsn.0, RecordFault::NoOperation);
+        Record::parse(found.payload).ok_or(Error::Record { lsn, fault })
     }
 
-    fn check(&self, home: &Home<'_>, lsn: u64, block: u64) -> Result<()> {
-        let fault = match block {
+    /// Finds the end of the last whole group, and checks everything up to there.
+    fn look_through(&self, home: &Home<'_>) -> Result<Found> {
+        let log = Log::open_sparingly(&self.device)?;
+        let mut records = log.records(self.log_start)?;
+        let mut found = Found::default();
+        // Of the group whose end has not come yet.
+        let mut freed: Vec<(u64, u64)> = Vec::new();
+        let mut wrong = None;
+        let mut all = 0;
+        while let Some(next) = records.next()? {
+            let record = self.parse(&next)?;
+            freed.extend(record.freed.iter().map(|block| (*block, all)));
+            for span in &record.spans {
+                wrong = wrong.or(self.check(home, next.lsn.0, span).err());
+            }
+            all += 1;
+            if record.ends_group || !holds(Rule::OnlyWholeGroupsCount) {
+                found.outcome.groups += u64::from(record.ends_group);
+                found.whole = all;
+                found.freed_by.extend(freed.drain(..));
+                wrong.take().map_or(Ok(()), Err)?;
+            }
+        }
+        found.outcome.undone = all - found.whole;
+        found.outcome.records = found.whole;
+        Ok(found)
+    }
+
+    fn check(&self, home: &Home<'_>, lsn: u64, span: &Span<'_>) -> Result<()> {
+        let end = span.offset_bytes + span.bytes.len();
+        let fault = match span.block {
             block if block >= home.blocks => RecordFault::NoSuchBlock(block),
             block if home.has_log && self.map.has(block) => RecordFault::OwnBlock(block),
+            block if end > home.block_bytes as usize => RecordFault::BehindBlock(block),
             _ => return Ok(()),
         };
         Err(Error::Record { lsn, fault })
@@ -239,6 +254,13 @@ impl<'d> Unmounted<'d> {
     /// # Errors
     /// [`Error::NoRoom`], or the device's.
     pub fn write_alone(&mut self, blocks: &[(u64, Vec<u8>)]) -> Result<()> {
+        let (log_bytes, needed_bytes) = (self.pen.log_bytes(), self.pen.least_bytes());
+        if log_bytes < needed_bytes {
+            return Err(Error::NoRoom {
+                needed_bytes,
+                log_bytes,
+            });
+        }
         self.empty(false)?;
         let mut changes = Changes::default();
         let bytes: FxHashMap<u64, &[u8]> = blocks.iter().map(|(b, c)| (*b, &c[..])).collect();
@@ -250,7 +272,7 @@ impl<'d> Unmounted<'d> {
         let mut records = Vec::new();
         changes.encode(
             &about,
-            block_bytes,
+            (block_bytes, self.pen.longest_bytes()),
             |b| bytes.get(&b).copied(),
             &mut records,
         );
@@ -279,8 +301,45 @@ impl<'d> Unmounted<'d> {
     }
 }
 
-/// Writes blocks to where they belong, and flushes.
-fn write_home(home: &Home<'_>, changed: BTreeMap<u64, Vec<u8>>) -> Result<()> {
+/// Applies the bytes of records, one after the other, and writes the blocks: how many.
+fn bring_home(home: &Home<'_>, batch: &[Payload], freed_by: &FxHashMap<u64, u64>) -> Result<u64> {
+    let mut order: Vec<&Payload> = batch.iter().collect();
+    if !holds(Rule::LastRecordCounts) {
+        order.reverse();
+    }
+    let mut changed: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for (at, lsn, payload) in order {
+        let (lsn, fault) = (*lsn, RecordFault::NoOperation);
+        let record = Record::parse(payload).ok_or(Error::Record { lsn, fault })?;
+        for span in &record.spans {
+            let freed = freed_by
+                .get(&span.block)
+                .filter(|_| holds(Rule::FreedAreHeeded));
+            let is_gone = freed.is_some_and(|by| match holds(Rule::FreedCountForEarlierRecords) {
+                true => at < by,
+                false => true,
+            });
+            if is_gone {
+                continue;
+            }
+            let block = match changed.entry(span.block) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(free) => {
+                    let mut bytes = vec![0; home.block_bytes as usize];
+                    if !span.is_whole() {
+                        let offset_bytes = span.block * u64::from(home.block_bytes);
+                        home.device.read(offset_bytes, &mut bytes)?;
+                    }
+                    free.insert(bytes)
+                }
+            };
+            if !span.apply(block) {
+                let fault = RecordFault::BehindBlock(span.block);
+                return Err(Error::Record { lsn, fault });
+            }
+        }
+    }
+    let blocks = changed.len() as u64;
     let requests: Vec<WriteRequest> = changed
         .into_iter()
         .map(|(block, bytes)| WriteRequest {
@@ -288,12 +347,8 @@ fn write_home(home: &Home<'_>, changed: BTreeMap<u64, Vec<u8>>) -> Result<()> {
             buffers: vec![Buffer::from(bytes)],
         })
         .collect();
-    if requests.is_empty() {
-        return Ok(());
+    if !requests.is_empty() {
+        home.device.submit(&requests)?;
     }
-    home.device.submit(&requests)?;
-    if holds(Rule::HomesAreFlushed) {
-        home.device.flush()?;
-    }
-    Ok(())
+    Ok(blocks)
 }

@@ -142,3 +142,75 @@ fn the_log_goes_around_many_times() {
         assert_eq!(block(&device, 91), bytes);
     }
 }
+
+/// A log in which the longest record of any would be longer than readers take.
+#[test]
+fn what_is_written_into_a_short_log_comes_back() {
+    let (device, map) = made();
+    let blocks: Vec<(u64, Vec<u8>)> = (10..70).map(|b| (b, vec![b as u8; 1024])).collect();
+    let mut log = Unmounted::open(&device, &map).unwrap();
+    log.write_alone(&blocks).unwrap();
+    let log = Unmounted::open(&device, &map).unwrap();
+    let done = log.replay(&home(&device)).unwrap();
+    assert_eq!((done.groups, done.blocks, done.undone), (1, 60, 0));
+    assert!(done.records > 1);
+    for (number, bytes) in blocks {
+        assert_eq!(block(&device, number as usize), bytes);
+    }
+}
+
+/// Of more spans than are applied before something is written.
+#[test]
+fn a_long_group_comes_home_in_parts() {
+    const BLOCKS: u64 = 9000;
+    let device = MemoryDevice::new((BLOCKS as usize + 512) * BLOCK as usize);
+    let map = Arc::new(LogMap::new(BLOCK, [BLOCKS..BLOCKS + 512]));
+    Wafs::make(&LogDevice::new(&device, map.clone()), [5; 16], 0).unwrap();
+    let new = |number: u64| {
+        let mut bytes = vec![0; BLOCK as usize];
+        bytes[..8].copy_from_slice(&(number + 1).to_le_bytes());
+        bytes
+    };
+    let blocks: Vec<(u64, Vec<u8>)> = (0..BLOCKS).map(|b| (b, new(b))).collect();
+    let mut log = Unmounted::open(&device, &map).unwrap();
+    log.write_alone(&blocks).unwrap();
+    let home = Home {
+        blocks: BLOCKS + 512,
+        ..home(&device)
+    };
+    let done = log.replay(&home).unwrap();
+    assert_eq!((done.groups, done.blocks), (1, BLOCKS));
+    let after = device.snapshot();
+    let is_home = |(at, bytes): (&[u8], &(u64, Vec<u8>))| at == bytes.1;
+    assert!(after.chunks(BLOCK as usize).zip(&blocks).all(is_home));
+}
+
+#[test]
+fn a_log_with_another_name_is_empty_and_goes_on() {
+    let (device, map) = made();
+    let mut log = Unmounted::open(&device, &map).unwrap();
+    log.write_alone(&[(7, vec![3; 1024])]).unwrap();
+    log.empty(true).unwrap();
+    let mut names = vec![log.uuid()];
+    for _ in 0..3 {
+        names.push(log.rename().unwrap());
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 4);
+    let mut log = Unmounted::open(&device, &map).unwrap();
+    assert!(log.is_clean() && names.contains(&log.uuid()));
+    log.write_alone(&[(8, vec![4; 1024])]).unwrap();
+    let log = Unmounted::open(&device, &map).unwrap();
+    assert_eq!(log.replay(&home(&device)).unwrap().groups, 1);
+}
+
+#[test]
+fn orphans_do_not_fit_into_a_log_that_is_too_short() {
+    let device = MemoryDevice::new(256 * BLOCK as usize);
+    let map = Arc::new(LogMap::new(BLOCK, [100..140]));
+    Wafs::make(&LogDevice::new(&device, map.clone()), [5; 16], 0).unwrap();
+    let mut log = Unmounted::open(&device, &map).unwrap();
+    let error = log.write_alone(&[(7, vec![3; 1024])]).unwrap_err();
+    assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+}

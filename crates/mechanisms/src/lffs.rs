@@ -8,6 +8,11 @@
 //! somebody has repaired or unmounted it since: what the log holds is older than the file system,
 //! and is dropped.
 //!
+//! A log elsewhere has a name, which the file system notes. Before a file system that was unmounted
+//! is written through a log that it has not noted, the log gets a new name, and the file system notes
+//! that: what the log holds from now on is nobody else's. A log that was not unmounted keeps its name,
+//! for it may be what another file system needs.
+//!
 //! # Steps
 //!
 //! 1. What the log holds is brought home, and flushed.
@@ -45,6 +50,11 @@ const NO_LOG: &str = "there is no write-ahead log: make one behind the file syst
                       -o log_device=";
 const NO_LOG_DEVICE: &str = "its log is on another device: make a write-ahead log there with wafs \
                              mkfs, and name it with -o log_device=";
+const OTHER_LOG: &str = "the image was left by a crash, and this is not the log that has the rest: name \
+                         that with -o log_device=, or run fsck without it";
+const OTHERS_LOG: &str = "the log is of another file system, which was not unmounted: recover that one \
+                          first, or make the log anew with wafs mkfs";
+const IS_IN_FILE: &str = "the image's log is in a file: choose lffs-file";
 const HAS_JOURNAL: &str = "the image has a journal: choose an ordering that writes it, or remove \
                            it with tune2fs -O ^has_journal";
 
@@ -84,7 +94,12 @@ impl LogKind for LffsFile {
     }
 
     fn needs_recovery(&self, site: LogSite<'_>) -> Result<Option<bool>> {
-        Ok(in_file(site)?.map(|place| place.note.left == Left::InUse))
+        let is_here = |note: &LogNote| {
+            let place = note.place.as_ref();
+            place.is_some_and(|p| matches!(p, NotedPlace::File(_) | NotedPlace::Lost(_)))
+        };
+        let note = note(site)?.filter(is_here);
+        Ok(note.map(|note| note.left == Left::InUse))
     }
 
     fn is_writable(&self, site: LogSite<'_>) -> Result<bool> {
@@ -97,16 +112,31 @@ impl LogKind for LffsFile {
         now: Timestamp,
         damage: LogDamage,
     ) -> Result<Option<LogReport>> {
-        let place = in_file(site)?;
-        place
-            .map(|place| place.recover(site, now, damage))
-            .transpose()
+        if let Some(place) = in_file(site)? {
+            return place.recover(site, now, damage).map(Some);
+        }
+        let (Some(host), Some((left, why))) = (site.host, lost(site)?) else {
+            return Ok(None);
+        };
+        let action = match (left, damage) {
+            (Left::InUse, LogDamage::Refuse) => return Err(Error::Unsupported(why)),
+            (_, LogDamage::Refuse) => format!("left the log alone: {why}"),
+            (_, LogDamage::GiveUp) => {
+                host.forget_log(site.device)?;
+                format!("gave the log up: {why}")
+            }
+        };
+        Ok(Some(LogReport {
+            actions: vec![action],
+            ..LogReport::default()
+        }))
     }
 
     fn find(&self, site: LogSite<'_>) -> Result<Findable> {
-        match in_file(site)? {
-            Some(place) => place.find(site),
-            None => Ok(Err(NO_FILE.to_owned())),
+        match (in_file(site)?, lost(site)?) {
+            (Some(place), _) => place.find(site),
+            (None, Some((_, why))) => Ok(Err(why)),
+            (None, None) => Ok(Err(NO_FILE.to_owned())),
         }
     }
 
@@ -153,14 +183,31 @@ impl LogKind for LffsWafs {
         let Some(noted) = noted_uuid(&note) else {
             return Ok(None);
         };
-        match elsewhere(site, note.clone())? {
-            Some((place, uuid)) if uuid == noted => place.recover(site, now, damage).map(Some),
-            // Whoever mounts it is told: the layout trusts no image that was left so.
-            _ => Ok(Some(LogReport {
-                not_empty: (note.left == Left::InUse).then(|| NO_LOG.to_owned()),
-                ..LogReport::default()
-            })),
-        }
+        let is_needed = note.left == Left::InUse;
+        let why = match elsewhere(site, note) {
+            Ok(Some((place, uuid))) if uuid == noted => {
+                return place.recover(site, now, damage).map(Some);
+            }
+            Err(error @ Error::Device(_)) => return Err(error),
+            Err(error) if is_needed && damage == LogDamage::Refuse => return Err(error),
+            Err(error) => {
+                let what = match is_needed {
+                    true => "gave the log up",
+                    false => "left the log alone",
+                };
+                return Ok(Some(LogReport {
+                    actions: vec![format!("{what}: {error}")],
+                    ..LogReport::default()
+                }));
+            }
+            Ok(Some(_)) => OTHER_LOG,
+            Ok(None) => NO_LOG,
+        };
+        // Whoever mounts it is told: the layout trusts no image that was left so.
+        Ok(Some(LogReport {
+            not_empty: is_needed.then(|| why.to_owned()),
+            ..LogReport::default()
+        }))
     }
 
     fn find(&self, site: LogSite<'_>) -> Result<Findable> {
@@ -170,21 +217,42 @@ impl LogKind for LffsWafs {
         let Some(note) = note(site)? else {
             return Ok(Err(NO_LOG.to_owned()));
         };
+        if matches!(note.place, Some(NotedPlace::File(_) | NotedPlace::Lost(_))) {
+            return Ok(Err(IS_IN_FILE.to_owned()));
+        }
+        let (noted, left) = (noted_uuid(&note), note.left);
         match elsewhere(site, note)? {
+            Some((_, uuid)) if noted != Some(uuid) && left == Left::InUse => {
+                Ok(Err(OTHER_LOG.to_owned()))
+            }
+            Some((place, uuid)) if noted != Some(uuid) => match place.open()?.is_clean() {
+                true => place.find(site),
+                false => Ok(Err(OTHERS_LOG.to_owned())),
+            },
             Some((place, _)) => place.find(site),
             None => Ok(Err(NO_LOG.to_owned())),
         }
     }
 
     fn claim(&self, site: LogSite<'_>) -> Result<()> {
-        let (Some(host), Some(note)) = (site.host, note(site)?) else {
+        let Some(note) = note(site)?.filter(|note| note.left == Left::Clean) else {
             return Ok(());
         };
-        let known = noted_uuid(&note);
+        if self.find(site)?.is_err() {
+            return Ok(());
+        }
+        let noted = noted_uuid(&note);
         match elsewhere(site, note)? {
-            Some((_, uuid)) if known != Some(uuid) => host.note_log(site.device, uuid),
+            Some((place, uuid)) if noted != Some(uuid) => {
+                let renamed = place.open()?.rename().map_err(from_log)?;
+                place.host.note_log(site.device, renamed)
+            }
             _ => Ok(()),
         }
+    }
+
+    fn is_claimed(&self) -> bool {
+        true
     }
 
     fn blocks(&self, site: LogSite<'_>) -> Vec<Range<u64>> {
@@ -220,6 +288,17 @@ fn in_file(site: LogSite<'_>) -> Result<Option<Place<'_>>> {
         map: Arc::new(LogMap::new(note.block_bytes, file.iter().cloned())),
         is_on_log_device: false,
         note,
+    }))
+}
+
+/// How a file system was left whose log is in a file that cannot be read as one, and why it cannot.
+fn lost(site: LogSite<'_>) -> Result<Option<(Left, String)>> {
+    Ok(note(site)?.and_then(|note| match note.place {
+        Some(NotedPlace::Lost(why)) => Some((
+            note.left,
+            format!("the file of the log cannot be read: {why}"),
+        )),
+        _ => None,
     }))
 }
 
@@ -263,7 +342,11 @@ pub fn behind(end_bytes: u64) -> u64 {
 
 impl Place<'_> {
     fn is_in_file(&self) -> bool {
-        matches!(self.note.place, Some(NotedPlace::File(_)))
+        matches!(self.note.place, Some(NotedPlace::File(_))) && !self.is_on_log_device
+    }
+
+    fn open(&self) -> Result<Unmounted<'_>> {
+        Unmounted::open(self.device, &self.map).map_err(from_log)
     }
 
     fn find(&self, site: LogSite<'_>) -> Result<Findable> {
@@ -277,9 +360,16 @@ impl Place<'_> {
                  {MOST_BLOCK_BYTES} at most"
             )));
         }
-        let log = Unmounted::open(self.device, &self.map).map_err(from_log)?;
+        let log = self.open()?;
         if !log.is_empty() {
             return Ok(Err("its log is not empty".to_owned()));
+        }
+        let (log_bytes, least_bytes) = log.lengths();
+        if log_bytes < least_bytes {
+            return Ok(Err(format!(
+                "its log of {log_bytes} bytes is too short: with blocks of {block_bytes} bytes it \
+                 needs {least_bytes}"
+            )));
         }
         let before = match self.is_on_log_device {
             true => site.device.size_bytes() / u64::from(block_bytes),
@@ -336,7 +426,7 @@ impl Place<'_> {
         is_of_this: bool,
         report: &mut LogReport,
     ) -> Result<()> {
-        let mut log = Unmounted::open(self.device, &self.map).map_err(from_log)?;
+        let mut log = self.open()?;
         if !is_of_this {
             if !log.is_empty() {
                 let what = "dropped what was in the log: the file system was repaired or written by \
@@ -392,7 +482,11 @@ impl Place<'_> {
                 break;
             }
             log.write_alone(&found.blocks).map_err(from_log)?;
-            log.replay(home).map_err(from_log)?;
+            if log.replay(home).map_err(from_log)?.groups == 0 {
+                // Otherwise the same orphans would be found again and again.
+                let what = "what was written into it does not come back";
+                return Err(Error::Unsupported(format!("{LOG}: {what}")));
+            }
             (freed, truncated) = (freed + found.freed, truncated + found.truncated);
         }
         if freed > 0 {

@@ -69,14 +69,14 @@ pub fn prepare(
     }
     // A mechanism without a log does not write the image's: a mount says if no other could either.
     let log_kind = (access.ordering.log_kind()).or_else(|| usual_for(true).log_kind());
+    let is_written = access.ordering.has_log() && !is_read_only;
+    if let Some(kind) = log_kind.filter(|_| is_written) {
+        kind.claim(site)?;
+    }
     let log = match log_kind {
         Some(kind) => kind.find(site)?,
         None => Err("this version writes no log".to_owned()),
     };
-    let is_written = access.ordering.has_log() && !is_read_only;
-    if let Some(kind) = log_kind.filter(|_| is_written && log.is_ok()) {
-        kind.claim(site)?;
-    }
     let is_joined = is_written && log.as_ref().is_ok_and(|log| log.is_on_log_device);
     let device = match log_device {
         Some(log_device) if is_joined => {

@@ -23,6 +23,10 @@ pub const VERSION: u32 = 1;
 /// [quarter](longest_payload) of its length.
 pub const LONGEST_PAYLOAD_BYTES: u64 = 64 << 20;
 
+/// The generation and the mount of a superblock are less than this: they can be counted on for as
+/// long as anybody writes the log.
+pub const COUNTS_END: u64 = 1 << 63;
+
 /// "BSTCHWAL".
 pub const MAGIC: [u8; 8] = *b"BSTCHWAL";
 /// The flag of a superblock that an unmount wrote: its end is the log's.
@@ -117,6 +121,12 @@ impl Superblock {
         if !is_whole || !fits {
             return Err(format!(
                 "a log of {log} bytes cannot be on a device of {size_bytes}"
+            ));
+        }
+        let (generation, mount) = (self.generation.get(), self.mount.get());
+        if generation >= COUNTS_END || mount >= COUNTS_END {
+            return Err(format!(
+                "generation {generation} and mount {mount} are too high"
             ));
         }
         let is_live = end.checked_sub(start).is_some_and(|live| live <= log);

@@ -147,6 +147,15 @@ impl Wafs {
                 least_bytes: LOG_OFFSET_BYTES + LEAST_LOG_BYTES,
             });
         }
+        let superblocks = Wafs::superblocks(log_bytes, uuid, now);
+        for (block, bytes) in superblocks.chunks(BLOCK_BYTES as usize).enumerate() {
+            device.write(block as u64 * BLOCK_BYTES, bytes)?;
+        }
+        Ok(device.flush()?)
+    }
+
+    /// What stands before an empty log of this length: [`LOG_OFFSET_BYTES`] bytes.
+    pub fn superblocks(log_bytes: u64, uuid: [u8; 16], now: u64) -> Vec<u8> {
         let mut superblock = Superblock {
             magic: MAGIC,
             version: U32::new(VERSION),
@@ -162,14 +171,13 @@ impl Wafs {
             time: U64::new(now),
             unused: [0; 424],
         };
-        for generation in 0..2 {
+        let mut blocks = vec![0; LOG_OFFSET_BYTES as usize];
+        for (generation, block) in (0..).zip(blocks.chunks_mut(BLOCK_BYTES as usize)) {
             superblock.generation = U64::new(generation);
-            let mut block = [0; BLOCK_BYTES as usize];
             superblock.checksum = U32::new(superblock.right_checksum());
             block[..Superblock::BYTES].copy_from_slice(superblock.as_bytes());
-            device.write(superblock.block() * BLOCK_BYTES, &block)?;
         }
-        Ok(device.flush()?)
+        blocks
     }
 
     /// Mounts a log for writing: finds its end, and makes sure that what a crash left behind that

@@ -453,9 +453,18 @@ fn recover(
         host,
     };
     for kind in logs() {
-        if let Some(report) = kind.recover(site, now(), damage)? {
-            return Ok(Some(report));
+        let Some(mut report) = kind.recover(site, now(), damage)? else {
+            continue;
+        };
+        // A log that is not at hand, with what the file system lacks.
+        let is_missed = report.not_empty.is_some() && kind.needs_recovery(site)? == Some(true);
+        if let Some(why) = report.not_empty.take_if(|_| is_missed) {
+            match damage {
+                LogDamage::Refuse => return Err(LayoutError::Unsupported(why)),
+                LogDamage::GiveUp => report.actions.push(format!("gave the log up: {why}")),
+            }
         }
+        return Ok(Some(report));
     }
     Ok(None)
 }

@@ -26,8 +26,8 @@ pub(super) fn mechanism(
     if read_only {
         return Ok(ordering.make_read_only());
     }
-    let found = kind.find(site)?.map_err(Error::Unsupported)?;
     kind.claim(site)?;
+    let found = kind.find(site)?.map_err(Error::Unsupported)?;
     let made = ordering.make(Some(found.place));
     made.map_err(|error| Error::Unsupported(error.to_string()))
 }

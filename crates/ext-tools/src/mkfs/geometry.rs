@@ -66,6 +66,7 @@ impl Geometry {
             let what = format!("{size} bytes wanted, the device has {device_size_bytes}");
             return Err(MkfsError::BadOption(what));
         }
+        let size = log_file::with_log_behind(options, size);
         let behind_bytes = log_file::behind_bytes(options, size)?;
         let numbers = Numbers::compute(options, size - behind_bytes)?;
         let raw = numbers.raw_superblock(options);
@@ -75,6 +76,7 @@ impl Geometry {
         let per_block = LOST_AND_FOUND_BYTES / superblock.block_size;
         let lost_and_found_blocks = per_block.clamp(2, 12);
         let journal_blocks = journal::blocks(options, &superblock)?;
+        log_file::check(options, &superblock, behind_bytes)?;
         let log_blocks = log_file::blocks(options, &superblock)?;
         let mut geometry = Geometry {
             superblock,

@@ -1,8 +1,9 @@
 //! A log of ours, where one is asked for: in a file, an ordinary one to everybody else, which nobody
 //! may change; or behind the file system, which ends earlier for that.
 
-use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_device::BlockDevice;
 use backstitch_ext::format::FIRST_LOG_INODE;
+use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, FLAG_IMMUTABLE, POINTERS};
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_wafs::Wafs;
@@ -16,15 +17,30 @@ use super::{LOG_BEHIND, LOG_FILE, Mkfs, MkfsError, has_word};
 pub(super) const NAME: &[u8] = b".lffs-log";
 /// It is so much of the file system: about a hundredth, as in the paper.
 const PART: u64 = 100;
-/// The shortest that may be asked for.
-const LEAST_WANTED_BYTES: u64 = 64 << 10;
+/// The blocks of the shortest that may be asked for, without its superblocks.
+const LEAST_LOG_BLOCKS: u64 = 64;
+/// The largest blocks that a log can lie in: its superblocks must be in different ones.
+const MOST_BLOCK_BYTES: u32 = BLOCK_BYTES as u32;
 /// The least and the most of it, where no size is stated.
-const LEAST_BYTES: u64 = 256 << 10;
+const LEAST_BYTES: u64 = least_wanted_bytes(MOST_BLOCK_BYTES);
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Whether the options ask for a log of ours.
 pub(super) fn is_asked_for(options: &Mkfs) -> bool {
     has_word(options, LOG_FILE) || has_word(options, LOG_BEHIND)
+}
+
+/// The size of the file system and the log behind it: both begin at a block of the log.
+pub(super) fn with_log_behind(options: &Mkfs, size_bytes: u64) -> u64 {
+    match has_word(options, LOG_BEHIND) {
+        true => size_bytes - size_bytes % BLOCK_BYTES,
+        false => size_bytes,
+    }
+}
+
+/// The least that may be asked for.
+const fn least_wanted_bytes(block_bytes: u32) -> u64 {
+    LOG_OFFSET_BYTES + LEAST_LOG_BLOCKS * block_bytes as u64
 }
 
 /// The length of a log in so many bytes.
@@ -45,23 +61,23 @@ pub(super) fn behind_bytes(options: &Mkfs, size_bytes: u64) -> Result<u64, MkfsE
         return Err(MkfsError::BadOption(what));
     }
     let wanted = wanted_bytes(options, size_bytes);
-    if wanted < LEAST_WANTED_BYTES || wanted > size_bytes / 2 {
+    if wanted > size_bytes / 2 {
         let what = format!("a log of {wanted} bytes does not fit into {size_bytes}");
         return Err(MkfsError::BadOption(what));
     }
     Ok(wanted)
 }
 
-/// Makes the log behind the file system, which is so long. What names it.
+/// Makes the log behind the file system, which is so long. No record stands at its beginning.
 pub(super) fn write_behind(
     options: &Mkfs,
     device: &dyn BlockDevice,
     end_bytes: u64,
     log_bytes: u64,
 ) -> Result<(), MkfsError> {
-    let log = made(options, log_bytes as usize)?;
-    let start = end_bytes.next_multiple_of(BLOCK_BYTES);
-    device.write(start, &log[..LOG_OFFSET_BYTES as usize])?;
+    let mut log = superblocks(options, log_bytes);
+    log.resize((LOG_OFFSET_BYTES + BLOCK_BYTES) as usize, 0);
+    device.write(end_bytes.next_multiple_of(BLOCK_BYTES), &log)?;
     Ok(())
 }
 
@@ -75,13 +91,38 @@ pub(super) fn uuid(options: &Mkfs) -> [u8; 16] {
     uuid
 }
 
-/// The bytes of an empty log.
-fn made(options: &Mkfs, len_bytes: usize) -> Result<Vec<u8>, MkfsError> {
-    let log = MemoryDevice::new(len_bytes);
+/// What an empty log begins with that is so long with it.
+fn superblocks(options: &Mkfs, bytes: u64) -> Vec<u8> {
     let now = options.time_seconds.saturating_mul(1_000_000_000);
-    let made = Wafs::make(&log, uuid(options), now);
-    made.map_err(|error| MkfsError::BadOption(error.to_string()))?;
-    Ok(log.snapshot())
+    Wafs::superblocks(bytes - LOG_OFFSET_BYTES, uuid(options), now)
+}
+
+/// Refuses options that ask for a log which no mount could write.
+pub(super) fn check(options: &Mkfs, sb: &Superblock, behind_bytes: u64) -> Result<(), MkfsError> {
+    let bad = |what: String| Err(MkfsError::BadOption(what));
+    if !is_asked_for(options) {
+        return Ok(());
+    }
+    let block_bytes = sb.block_size;
+    if block_bytes > MOST_BLOCK_BYTES {
+        return bad(format!(
+            "a log needs blocks of {MOST_BLOCK_BYTES} bytes at most"
+        ));
+    }
+    if sb.features.has_compat(COMPAT_HAS_JOURNAL) {
+        return bad("a file system has a journal or a log of operations".to_owned());
+    }
+    let wanted = match behind_bytes {
+        0 => wanted_bytes(options, sb.blocks_count << sb.block_size_bits),
+        behind => behind,
+    };
+    let least = least_wanted_bytes(block_bytes);
+    if wanted < least {
+        return bad(format!(
+            "a log of {wanted} bytes is too short: with blocks of {block_bytes} bytes it needs {least}"
+        ));
+    }
+    Ok(())
 }
 
 /// The blocks of the log in a file that these options ask for; 0 for none.
@@ -90,21 +131,12 @@ pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> 
         return Ok(0);
     }
     let bad = |what: String| Err(MkfsError::BadOption(what));
-    if sb.revision == 0 || sb.block_size > 4096 || sb.first_inode > FIRST_LOG_INODE {
-        return bad(
-            "a log in a file needs revision 1, and blocks of 4096 bytes at most".to_owned(),
-        );
-    }
-    if sb
-        .features
-        .has_compat(backstitch_ext::format::features::COMPAT_HAS_JOURNAL)
-    {
-        return bad("a file system has a journal or a log in a file".to_owned());
+    if sb.revision == 0 || sb.first_inode > FIRST_LOG_INODE {
+        return bad("a log in a file needs revision 1".to_owned());
     }
     let wanted = wanted_bytes(options, sb.blocks_count << sb.block_size_bits);
     let blocks = wanted >> sb.block_size_bits;
-    let fits = (LEAST_WANTED_BYTES..=MOST_BYTES).contains(&wanted) && blocks <= sb.blocks_count / 2;
-    if !fits {
+    if wanted > MOST_BYTES || blocks > sb.blocks_count / 2 {
         return bad(format!(
             "a log of {wanted} bytes does not fit into {} blocks",
             sb.blocks_count
@@ -126,12 +158,11 @@ impl Writer<'_> {
             *pointer = tree.take(index.saturating_sub(DIRECT_POINTERS - 1)).0 as u32;
         }
         let (data, indirect) = (tree.data, tree.indirect);
-        let log = made(self.options, data.len() * block_bytes)?;
+        let log = superblocks(self.options, (data.len() * block_bytes) as u64);
         for (index, block) in data.iter().enumerate() {
-            let bytes = &log[index * block_bytes..(index + 1) * block_bytes];
-            match bytes.iter().all(|byte| *byte == 0) {
-                true => self.write_zero_blocks(*block..*block + 1)?,
-                false => self.write_block(*block, bytes.to_vec())?,
+            match log.get(index * block_bytes..(index + 1) * block_bytes) {
+                Some(bytes) => self.write_block(*block, bytes.to_vec())?,
+                None => self.write_zero_blocks(*block..*block + 1)?,
             }
         }
         let sectors = (data.len() + indirect.len()) as u32 * (self.sb.block_size / 512);

@@ -15,11 +15,11 @@ use backstitch_layout::{
 };
 use backstitch_ordering::CrashRecord;
 use core::mem::offset_of;
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::format::features::{INCOMPAT_RECOVER, RO_COMPAT_METADATA_CSUM};
 use crate::format::group::descriptor_location;
-use crate::format::log_record::LogRecord;
+use crate::format::log_record::{LogRecord, RawLogRecord};
 use crate::format::superblock::{
     MAGIC, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
@@ -112,9 +112,11 @@ impl JournalHost for Ext2 {
                 inode: InodeNumber::NONE,
                 uuid,
             }) => Some(NotedPlace::Elsewhere(uuid)),
-            Some(LogRecord { inode, .. }) => {
-                Some(NotedPlace::File(place::log_file(device, &sb, inode)?))
-            }
+            Some(LogRecord { inode, .. }) => match place::log_file(device, &sb, inode) {
+                Ok(runs) => Some(NotedPlace::File(runs)),
+                Err(error @ Error::Device(_)) => return Err(error),
+                Err(error) => Some(NotedPlace::Lost(error.to_string())),
+            },
         };
         let is_in_use = |r: &MountRecord| {
             r.mechanism == CrashRecord::IN_LOG && r.matches(sb.mtime, sb.mount_count)
@@ -139,6 +141,12 @@ impl JournalHost for Ext2 {
             uuid,
         }
         .encode();
+        write_raw(device, raw)
+    }
+
+    fn forget_log(&self, device: &dyn BlockDevice) -> Result<()> {
+        let mut raw = read_raw(device)?;
+        raw.s_backstitch_log = RawLogRecord::new_zeroed();
         write_raw(device, raw)
     }
 

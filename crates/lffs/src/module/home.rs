@@ -120,7 +120,8 @@ impl LffsMechanism {
                 break;
             }
         }
-        if is_back {
+        // While the running group is being closed it cannot be waited for: it waits for the room.
+        if is_back && !self.is_closing {
             into.extend(self.running.hold);
         }
     }

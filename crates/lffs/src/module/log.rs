@@ -87,7 +87,8 @@ impl LffsMechanism {
         };
         let before = self.running.records.len();
         let about = About::default();
-        changes.encode(&about, block_bytes, bytes, &mut self.running.records);
+        let lens = (block_bytes, self.pen.longest_bytes());
+        changes.encode(&about, lens, bytes, &mut self.running.records);
         let lens = self.running.records[before..].iter().map(Vec::len);
         self.running.record_bytes += self.pen.records_bytes(lens);
     }
@@ -103,8 +104,8 @@ impl LffsMechanism {
         hold: PatchId,
     ) -> Result<(), CloseError> {
         let (mut run, size) = (PatchId::COMMITTED, self.map.block_bytes() as usize);
-        let blocks = bytes.len() / size;
-        // A group counts once the last of its blocks is there.
+        // Nothing of a group counts before its first block is there: a record's header, with a number
+        // that no other has, is in it. What is in the last one may have been there before.
         let after = std::mem::take(&mut self.running.after);
         for (index, bytes) in bytes.chunks(size).enumerate() {
             let lsn = start + (index * size) as u64;
@@ -114,15 +115,18 @@ impl LffsMechanism {
                 offset_bytes: 0,
                 bytes,
             };
-            let (class, is_last) = (BlockClass::Journal, index + 1 == blocks);
-            let id = match is_last && !after.is_empty() {
+            let class = BlockClass::Journal;
+            let is_apart = index == 0 && !after.is_empty();
+            let id = match is_apart {
                 true => store.initialise(volume, place, class, bytes, (&after).into(), now),
                 false => {
                     store.patch_in_run(volume, place, class, change, (&[]).into(), run.into(), now)
                 }
             };
             if run != id {
-                run = id;
+                if !is_apart {
+                    run = id;
+                }
                 if holds(Rule::HoldAfterRecords) {
                     let added = store.graph_mut().add_dependency(hold, id);
                     added.map_err(|error| CloseError::Contradiction(error.to_string()))?;

@@ -251,11 +251,12 @@ impl LffsMechanism {
             ..
         } = &mut self.current;
         if !changes.is_empty() {
-            let (volume, block_bytes) = (self.volume, self.map.block_bytes());
+            let volume = self.volume;
+            let lens = (self.map.block_bytes(), self.pen.longest_bytes());
             let records = &mut self.running.records;
             let before = records.len();
             let bytes = |block| store.peek(volume, block).map(|bytes| &bytes[..]);
-            changes.encode(about, block_bytes, bytes, records);
+            changes.encode(about, lens, bytes, records);
             self.counted.records += (records.len() - before) as u64;
             let lens = records[before..].iter().map(Vec::len);
             self.running.record_bytes += self.pen.records_bytes(lens);

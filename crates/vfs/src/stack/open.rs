@@ -2,8 +2,8 @@
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
-    Error, FileSystem, FileType, InodeNumber, LogDamage, LogSite, OpenRequest, Opened, Result,
-    Step, Stop,
+    Error, FileSystem, FileType, InodeNumber, LogDamage, LogKind, LogSite, OpenRequest, Opened,
+    Result, Step, Stop,
 };
 use backstitch_mechanisms::{Ordering, logs, make_without_log, usual_for};
 use backstitch_ordering::{Mechanism, NoLog, Volume};
@@ -441,6 +441,11 @@ impl<'o, 'v> Opening<'o, 'v> {
                 default_ordering(&home, log, plan.layout)?
             }
         };
+        if kind.log_kind().is_some_and(LogKind::is_claimed) {
+            return Err(Error::Unsupported(format!(
+                "a file system of a stack cannot have the ordering {kind}"
+            )));
+        }
         let is_second = kind.has_log() && self.members.log().is_some();
         match is_second {
             true => Err(Error::Unsupported(

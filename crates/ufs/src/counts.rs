@@ -7,7 +7,7 @@ use backstitch_unixfs::bitmap::Bits;
 use backstitch_unixfs::read_bits;
 
 use crate::format::group::{Derived, offset as group_offset};
-use crate::format::superblock::{FLAG_NEEDS_CHECK, offset};
+use crate::format::superblock::{FLAG_NEEDS_CHECK, OLD_FLAG_MOVED, offset};
 use crate::format::{CylinderGroup, OnDisk, RawSummary, RawSummaryTotal, Version};
 use crate::image::from_format;
 use crate::kinds;
@@ -177,6 +177,19 @@ impl<const BIG: bool> UfsFormat<BIG> {
         }
         let flags = (self.sb.flags | FLAG_NEEDS_CHECK).to_bytes(self.sb.order);
         let mut marks = self.write_at(v, block, kinds::SUPERBLOCK, base + offset::FLAGS, &flags);
+        let old_flags = self.sb.raw.fs_old_flags;
+        if old_flags & OLD_FLAG_MOVED == 0 {
+            // Readers look for the flags in the old place as long as this is not said. It says as
+            // well that the superblock tells where it is.
+            let place = (self.sb.place as i64).to_bytes(self.sb.order);
+            let at = base + offset::PLACE;
+            marks.extend(self.write_at(v, block, kinds::SUPERBLOCK, at, &place));
+            let fragment_bytes = self.sb.fragment_bytes as usize;
+            let at = base + offset::OLD_FLAGS;
+            let (part, at) = (block + (at / fragment_bytes) as u64, at % fragment_bytes);
+            let moved = [old_flags | OLD_FLAG_MOVED];
+            marks.push(v.write(part, kinds::SUPERBLOCK, at, &moved, &marks));
+        }
         let clean = base + offset::CLEAN;
         marks.extend(self.write_at(v, block, kinds::SUPERBLOCK, clean, &[0]));
         Ok(marks)

@@ -8,6 +8,10 @@ pub(crate) enum InodeFault {
     /// A number past the last inode.
     #[error("the numbers end at {last}")]
     NoSuchInode { last: u32 },
+    /// A group's number of initialised inodes is no multiple of a block's, or leaves out some that
+    /// are in use.
+    #[error("it counts {initialised} initialised inodes, and others are in use or cut in two")]
+    InitialisedWrong { initialised: u32 },
     /// The root directory's inode is free.
     #[error("its inode is not in use")]
     RootFree,

@@ -37,6 +37,8 @@ pub(crate) struct Group {
 pub(crate) struct Groups {
     pub(crate) list: Vec<Group>,
     free_fragments: u64,
+    /// Blocks of which all fragments are free.
+    free_blocks: u64,
     free_inodes: u32,
     directories: u64,
 }
@@ -55,7 +57,7 @@ impl Groups {
                 fragments: header.fragments,
                 free_fragments: free as u32,
                 free_inodes: counts.free_inodes.min(sb.inodes_per_group),
-                directories: counts.directories,
+                directories: counts.directories.min(sb.inodes_per_group),
                 initialised_inodes: header.initialised_inodes,
                 initialised: PatchId::COMMITTED,
                 first_free_hint: 0,
@@ -64,6 +66,8 @@ impl Groups {
                 is_stale: false,
             };
             groups.free_fragments += u64::from(group.free_fragments);
+            let blocks = header.fragments / sb.fragments_per_block;
+            groups.free_blocks += u64::from(counts.free_blocks.min(blocks));
             groups.free_inodes += group.free_inodes;
             groups.directories += u64::from(group.directories);
             groups.list.push(group);
@@ -73,6 +77,18 @@ impl Groups {
 
     pub(crate) fn free_fragments(&self) -> u64 {
         self.free_fragments
+    }
+
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free_blocks
+    }
+
+    pub(crate) fn take_blocks(&mut self, count: u64) {
+        self.free_blocks = self.free_blocks.saturating_sub(count);
+    }
+
+    pub(crate) fn give_blocks(&mut self, count: u64) {
+        self.free_blocks += count;
     }
 
     pub(crate) fn free_inodes(&self) -> u32 {

@@ -64,21 +64,29 @@ fn open<const BIG: bool>(
     Ok(Box::new(UnixFs::new(format, read_only, false, request.now)))
 }
 
+/// Groups whose headers are asked for at once. A superblock may claim millions of groups on a device
+/// that is one large hole: the first batch shows that, before memory goes to them.
+const GROUPS_AT_ONCE: usize = 4096;
+
 /// The headers of all groups.
 fn read_headers(sb: &Superblock, v: &mut Volume<'_>) -> Step<Vec<GroupHeader>> {
-    let groups = GroupNumber::all(sb.groups);
-    let missing = groups
-        .clone()
-        .filter(|group| !v.want(BlockNumber(sb.group_header(*group))));
-    if missing.count() > 0 {
-        return Err(Stop::Miss);
+    let header_of = |group: GroupNumber| BlockNumber(sb.group_header(group));
+    let mut groups = GroupNumber::all(sb.groups);
+    let mut headers = Vec::new();
+    loop {
+        let batch: Vec<_> = groups.by_ref().take(GROUPS_AT_ONCE).collect();
+        if batch.is_empty() {
+            return Ok(headers);
+        }
+        let missing = batch.iter().filter(|group| !v.want(header_of(**group)));
+        if missing.count() > 0 {
+            return Err(Stop::Miss);
+        }
+        for group in batch {
+            let bytes = v.read(header_of(group))?;
+            headers.push(GroupHeader::parse(sb, group, bytes).map_err(from_format)?);
+        }
     }
-    let mut headers = Vec::with_capacity(sb.groups as usize);
-    for group in groups {
-        let bytes = v.read(BlockNumber(sb.group_header(group)))?;
-        headers.push(GroupHeader::parse(sb, group, bytes).map_err(from_format)?);
-    }
-    Ok(headers)
 }
 
 /// Why an image must not be written to.

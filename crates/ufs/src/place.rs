@@ -8,6 +8,7 @@ use backstitch_unixfs::bitmap::Marks;
 use backstitch_unixfs::format::{Picks, Space};
 use backstitch_unixfs::{Fault, Run, read_bits};
 
+use crate::fault::InodeFault;
 use crate::format::group::{FRAGMENTS_MAX, offset};
 use crate::format::{ROOT_INODE, Version};
 use crate::kinds;
@@ -191,6 +192,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
             && initialised < self.sb.inodes_per_group
         {
             v.read(header)?;
+            self.check_uninitialised(v, number, initialised)?;
             let inode = self.group_first_inode(number) + initialised;
             let (fragment, _) = self.sb.inode_place(inode);
             let block = Run {
@@ -211,6 +213,31 @@ impl<const BIG: bool> UfsFormat<BIG> {
             (g.initialised_inodes, g.initialised) = (more, counted);
         }
         Ok(())
+    }
+
+    /// That a group has no inode in use in the block that is zeroed next, lest a wrong count of
+    /// those that are initialised destroy files.
+    fn check_uninitialised(
+        &self,
+        v: &mut Volume<'_>,
+        group: GroupNumber,
+        initialised: u32,
+    ) -> Step<()> {
+        let bits = self.inode_bits(group);
+        let end = initialised + self.sb.inodes_per_block;
+        let bytes = read_bits(v, &bits)?;
+        let is_whole =
+            initialised.is_multiple_of(self.sb.inodes_per_block) && end <= self.sb.inodes_per_group;
+        let used = bits
+            .marks(&bytes)
+            .first_used(initialised as usize, end as usize);
+        match is_whole && used.is_none() {
+            true => Ok(()),
+            false => {
+                let fault = InodeFault::InitialisedWrong { initialised };
+                Err(Error::corrupt(Structure::Descriptor { group }, fault).into())
+            }
+        }
     }
 
     /// The group of a new directory: near its parent, as long as groups there have room for it and

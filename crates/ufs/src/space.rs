@@ -16,6 +16,7 @@ use backstitch_unixfs::{Fault, PatchIds, Run, read_bits};
 use smallvec::SmallVec;
 
 use crate::format::ROOT_INODE;
+use crate::format::group::full_block;
 use crate::kinds;
 use crate::state::UfsFormat;
 
@@ -71,6 +72,10 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
 
     fn free_blocks(&self) -> u64 {
         self.groups.free_fragments()
+    }
+
+    fn free_blocks_in_wholes(&self) -> u64 {
+        self.groups.free_blocks() * self.units_per_pointer()
     }
 
     fn free_inodes(&self) -> u32 {
@@ -204,10 +209,12 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
+        let before = self.whole_free_blocks(v, run);
         self.flip_fragment_bits(v, run, patches);
         for (group, _, count) in self.parts(run) {
             self.groups.take_fragments(group, count);
         }
+        self.groups.take_blocks(before);
     }
 
     fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
@@ -215,6 +222,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         for (group, first, count) in self.parts(run) {
             self.groups.give_fragments(group, first, count);
         }
+        self.groups.give_blocks(self.whole_free_blocks(v, run));
     }
 
     fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()> {
@@ -341,12 +349,35 @@ impl<const BIG: bool> UfsFormat<BIG> {
         while at < run.end() {
             let group = self.sb.group_of(at.0);
             let first = (at.0 - self.sb.group_start(group)) as u32;
-            let left = u64::from(self.sb.fragments_in_group(group) - first);
-            let count = left.min(run.end() - at) as u32;
+            let left = self.sb.fragments_in_group(group).saturating_sub(first);
+            let count = u64::from(left).min(run.end() - at) as u32;
+            // Past the last group there are none.
+            if count == 0 {
+                break;
+            }
             parts.push((group.index(), first, count));
             at += u64::from(count);
         }
         parts
+    }
+
+    /// The blocks that a run touches and of which all fragments are free. The maps are in memory.
+    fn whole_free_blocks(&self, v: &Volume<'_>, run: Run) -> u64 {
+        let (per_block, fragment) = (self.sb.fragments_per_block, self.sb.fragment_bytes as usize);
+        let mut count = 0;
+        for (group, first, len) in self.parts(run) {
+            let bits = self.block_bits(GroupNumber::at(group));
+            let blocks = first / per_block..(first + len).div_ceil(per_block);
+            for start in blocks.map(|block| block * per_block) {
+                // A block's bits are in one byte.
+                let byte = bits.first_byte + start as usize / 8;
+                let map = v.peek(bits.block + (byte / fragment) as u64);
+                let byte = map.map_or(0, |map| map[byte % fragment]);
+                let whole = full_block(per_block);
+                count += u64::from(byte >> (start % 8) & whole == whole);
+            }
+        }
+        count
     }
 
     fn flip_fragment_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {

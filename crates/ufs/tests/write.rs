@@ -4,7 +4,11 @@
 mod support;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
-use std::path::Path;
+use backstitch_layout::{FileType, GroupNumber, NewInode};
+use backstitch_ufs::format::group::offset::INITIALISED_INODES;
+use backstitch_ufs::format::superblock::FLAG_NEEDS_CHECK;
+use backstitch_ufs::format::superblock::offset::OLD_FLAGS;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use support::image::{Image, check_groups, check_inodes};
@@ -20,6 +24,38 @@ fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
     bytes
 }
 
+/// An image of a tree, on a device.
+fn device_of(made: Made, folder: &Path, tree: &Path) -> Arc<dyn BlockDevice> {
+    let path = folder.join("image");
+    makefs(made, &path, tree);
+    let bytes = std::fs::read(&path).unwrap();
+    let device = MemoryDevice::new(bytes.len());
+    device.write(0, &bytes).unwrap();
+    Arc::new(device)
+}
+
+/// Operations of one mount; then the image has what `tree` has, and is sound.
+fn play_once(
+    device: &Arc<dyn BlockDevice>,
+    tree: &Path,
+    what: &str,
+    seed: u64,
+    operations: impl FnOnce(&mut Player),
+) {
+    let engine = mount(device.clone(), false);
+    assert_eq!(engine.read_only_reason(), None, "{what}");
+    operations(&mut Player::new(engine.clone(), tree, seed));
+    compare_contents(&engine, tree);
+    engine.unmount().unwrap();
+    let image = Image::read(bytes_of(&**device));
+    assert!(image.sb.is_clean(), "{what}");
+    check_groups(&image, what);
+    check_inodes(&image, what);
+    let engine = mount(device.clone(), true);
+    compare_contents(&engine, tree);
+    engine.unmount().unwrap();
+}
+
 /// Some operations on an image, three mounts long. Returns the image, and the folder with the tree
 /// that it holds.
 fn play(made: Made, seed: u64, steps: u32) -> (Vec<u8>, TempDir) {
@@ -28,28 +64,13 @@ fn play(made: Made, seed: u64, steps: u32) -> (Vec<u8>, TempDir) {
     let tree = folder.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     populate(&tree);
-    let path = folder.path().join("image");
-    makefs(made, &path, &tree);
-    let bytes = std::fs::read(&path).unwrap();
-    let device = MemoryDevice::new(bytes.len());
-    device.write(0, &bytes).unwrap();
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let device = device_of(made, folder.path(), &tree);
     for life in 0..3 {
-        let engine = mount(device.clone(), false);
-        assert_eq!(engine.read_only_reason(), None, "{what}");
-        let mut player = Player::new(engine.clone(), &tree, seed * 3 + life);
-        for _ in 0..steps {
-            player.step();
-        }
-        compare_contents(&engine, &tree);
-        engine.unmount().unwrap();
-        let image = Image::read(bytes_of(&*device));
-        assert!(image.sb.is_clean(), "{what}");
-        check_groups(&image, &what);
-        check_inodes(&image, &what);
-        let engine = mount(device.clone(), true);
-        compare_contents(&engine, &tree);
-        engine.unmount().unwrap();
+        play_once(&device, &tree, &what, seed * 3 + life, |player| {
+            for _ in 0..steps {
+                player.step();
+            }
+        });
     }
     (bytes_of(&*device), folder)
 }
@@ -145,4 +166,152 @@ fn random_operations_where_a_block_has_eight_fragments() {
 #[test]
 fn random_operations_where_the_block_is_the_fragment() {
     play_all(1);
+}
+
+/// Both versions with eight fragments to a block.
+const SMALL: [Made; 2] = [
+    Made {
+        version: 1,
+        order: "le",
+        block_bytes: 4_096,
+        fragment_bytes: 512,
+    },
+    Made {
+        version: 2,
+        order: "le",
+        block_bytes: 4_096,
+        fragment_bytes: 512,
+    },
+];
+
+/// A tree in a folder of its own.
+fn empty_tree() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    (folder, tree)
+}
+
+/// FreeBSD and `makefs` let directories end anywhere in a block, be it behind the direct pointers,
+/// where blocks are whole.
+#[test]
+fn a_directory_that_ends_within_an_indirect_block_grows() {
+    if !have_makefs() {
+        return;
+    }
+    for made in SMALL {
+        let what = format!("{made:?}");
+        let (folder, tree) = empty_tree();
+        std::fs::create_dir(tree.join("large")).unwrap();
+        for number in 0..1_730 {
+            let name = format!("large/a name of some length {number:04}");
+            std::fs::write(tree.join(name), b"").unwrap();
+        }
+        let device = device_of(made, folder.path(), &tree);
+        let image = Image::read(bytes_of(&*device));
+        let root = image.inode(2);
+        let names = image.names(&root);
+        let (_, number, _) = names.iter().find(|(name, _, _)| name == "large").unwrap();
+        let size = image.inode(*number).size;
+        let is_within = !size.is_multiple_of(4_096);
+        assert!(size > 12 * 4_096 && is_within, "{what}: {size}");
+        play_once(&device, &tree, &what, 1, |player| {
+            for number in 0..300 {
+                player.make_file_at(Path::new(&format!("large/one more name {number}")));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_name_moves_within_a_directory_whose_end_moves_to_make_room() {
+    if !have_makefs() {
+        return;
+    }
+    for made in SMALL {
+        let (folder, tree) = empty_tree();
+        let device = device_of(made, folder.path(), &tree);
+        play_once(&device, &tree, &format!("{made:?}"), 1, |player| {
+            // Each has one fragment, and the next one's follows it.
+            let directories: Vec<_> = (0..20).map(|d| format!("d{d}")).collect();
+            for directory in &directories {
+                player.make_directory_at(Path::new(directory));
+            }
+            for directory in &directories {
+                for number in 0..6 {
+                    let name = format!("{directory}/{number}{}", "n".repeat(60));
+                    player.make_file_at(Path::new(&name));
+                }
+            }
+            for directory in &directories {
+                let from = format!("{directory}/3{}", "n".repeat(60));
+                let to = format!("{directory}/{}", "m".repeat(200));
+                player.rename_to(Path::new(&from), Path::new(&to));
+            }
+        });
+    }
+}
+
+/// The fields of a superblock or of groups are what a test says.
+fn patched(device: &dyn BlockDevice, places: &[u64], bytes: &[u8]) {
+    for place in places {
+        device.write(*place, bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_group_that_counts_too_few_inodes_as_initialised_is_not_written_to() {
+    if !have_makefs() {
+        return;
+    }
+    for initialised in [0_u32, 16, 17] {
+        let (folder, tree) = empty_tree();
+        for number in 0..100 {
+            std::fs::write(tree.join(format!("file{number}")), b"").unwrap();
+        }
+        let device = device_of(SMALL[1], folder.path(), &tree);
+        let sb = Image::read(bytes_of(&*device)).sb;
+        let headers: Vec<u64> = GroupNumber::all(sb.groups)
+            .map(|group| sb.group_header(group) * u64::from(sb.fragment_bytes))
+            .map(|header| header + INITIALISED_INODES as u64)
+            .collect();
+        patched(&*device, &headers, &initialised.to_le_bytes());
+        let engine = mount(device.clone(), false);
+        let new = NewInode {
+            file_type: FileType::Regular,
+            permissions: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target: b"",
+        };
+        let made = engine.create(engine.root(), b"new", &new);
+        assert!(made.is_err(), "{initialised}");
+        engine.unmount().unwrap();
+        let engine = mount(device.clone(), true);
+        compare_contents(&engine, &tree);
+        engine.unmount().unwrap();
+    }
+}
+
+/// Some tools leave the flags in the field that they had at first.
+#[test]
+fn an_image_with_flags_in_the_old_place_says_that_it_is_in_use() {
+    if !have_makefs() {
+        return;
+    }
+    let (folder, tree) = empty_tree();
+    let device = device_of(SMALL[1], folder.path(), &tree);
+    let sb = Image::read(bytes_of(&*device)).sb;
+    patched(&*device, &[sb.place + OLD_FLAGS as u64], &[0]);
+    let engine = mount(device.clone(), false);
+    let mut player = Player::new(engine.clone(), &tree, 1);
+    player.make_file_at(Path::new("new"));
+    engine.sync().unwrap();
+    let flags = Image::read(bytes_of(&*device)).sb.flags;
+    assert_eq!(flags & FLAG_NEEDS_CHECK, FLAG_NEEDS_CHECK);
+    engine.unmount().unwrap();
+    let sb = Image::read(bytes_of(&*device)).sb;
+    assert!(sb.is_clean() && sb.flags & FLAG_NEEDS_CHECK == 0);
 }

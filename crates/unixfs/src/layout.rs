@@ -232,9 +232,12 @@ impl<F: Format> FileSystem for UnixFs<F> {
         /// What others may take at the same time, directories for example.
         const BESIDES: u64 = 1024;
         // Each block may need indirect blocks, in a file full of holes.
-        let blocks = 4 * len_bytes.div_ceil(u64::from(self.format.block_size())) + BESIDES;
+        let units = self.format.units_per_pointer();
+        let block_bytes = u64::from(self.format.block_size()) * units;
+        let blocks = 4 * len_bytes.div_ceil(block_bytes) * units + BESIDES;
+        let free = self.format.free_blocks_in_wholes();
         let most_bytes = self.format.max_file_bytes_at_once();
-        self.read_only.is_none() && end_bytes <= most_bytes && self.format.free_blocks() >= blocks
+        self.read_only.is_none() && end_bytes <= most_bytes && free >= blocks
     }
 
     fn allocate(

@@ -78,6 +78,7 @@ pub mod offset {
         PENDING_INODES = fs_pendinginodes "4";
         MOUNT_TIME = fs_mtime "8";
         FLAGS = fs_flags "4";
+        PLACE = fs_sblockloc "8";
     }
 }
 

@@ -103,12 +103,33 @@ impl Player {
             18..22 => self.make_symlink(),
             22..50 => self.write(),
             50..62 => self.resize(),
-            62..66 => self.punch(),
+            62..65 => self.punch(),
+            65 => self.zero(),
             66..70 => self.link(),
             70..84 => self.unlink(),
             84..88 => self.remove_directory(),
             _ => self.rename(),
         }
+    }
+
+    /// Makes an empty file.
+    pub(crate) fn make_file_at(&mut self, path: &Path) {
+        self.create(path, FileType::Regular, b"");
+        fs::write(self.host.join(path), b"").unwrap();
+        self.files.push(path.to_owned());
+    }
+
+    /// Makes a directory.
+    pub(crate) fn make_directory_at(&mut self, path: &Path) {
+        self.create(path, FileType::Directory, b"");
+        fs::create_dir(self.host.join(path)).unwrap();
+        self.directories.push(path.to_owned());
+    }
+
+    /// Gives a file another name.
+    pub(crate) fn rename_to(&mut self, from: &Path, to: &Path) {
+        let at = self.files.iter().position(|path| path == from).unwrap();
+        self.rename_file(at, to.to_owned());
     }
 
     fn create(&mut self, path: &Path, file_type: FileType, target: &[u8]) {
@@ -128,16 +149,12 @@ impl Player {
 
     fn make_file(&mut self) {
         let path = self.new_path();
-        self.create(&path, FileType::Regular, b"");
-        fs::write(self.host.join(&path), b"").unwrap();
-        self.files.push(path);
+        self.make_file_at(&path);
     }
 
     fn make_directory(&mut self) {
         let path = self.new_path();
-        self.create(&path, FileType::Directory, b"");
-        fs::create_dir(self.host.join(&path)).unwrap();
-        self.directories.push(path);
+        self.make_directory_at(&path);
     }
 
     fn make_symlink(&mut self) {
@@ -206,6 +223,21 @@ impl Player {
         self.open(&path).write_all_at(&zeros, offset).unwrap();
     }
 
+    /// Zeros of which a part is behind the end.
+    fn zero(&mut self) {
+        let Some(path) = self.regular() else { return };
+        let inode = self.inode(&path);
+        let offset = self.random.u64(..inode.size_bytes + 1);
+        let end = inode.size_bytes + self.random.u64(1..60_000);
+        let how = Allocate::ZeroRange { keep_size: false };
+        self.engine
+            .allocate(inode.inode, how, offset, end - offset)
+            .unwrap();
+        let host = self.open(&path);
+        host.set_len(offset).unwrap();
+        host.set_len(end).unwrap();
+    }
+
     fn link(&mut self) {
         let Some(path) = self.regular() else { return };
         let to = self.new_path();
@@ -249,7 +281,12 @@ impl Player {
             return;
         }
         let at = self.random.usize(..self.files.len());
-        let (from, to) = (self.files[at].clone(), self.new_path());
+        let to = self.new_path();
+        self.rename_file(at, to);
+    }
+
+    fn rename_file(&mut self, at: usize, to: PathBuf) {
+        let from = self.files[at].clone();
         let (from_parent, to_parent) = (self.parent(&from), self.parent(&to));
         let (from_name, to_name) = (Self::name(&from), Self::name(&to));
         self.engine

@@ -101,6 +101,11 @@ pub trait Space {
     fn first_inode(&self) -> InodeNumber;
     /// Free blocks, as far as is known in memory.
     fn free_blocks(&self) -> u64;
+    /// Those of them that are sure to do for contents: where a pointer leads to several units, the
+    /// units of wholly free blocks.
+    fn free_blocks_in_wholes(&self) -> u64 {
+        self.free_blocks()
+    }
     /// Free inodes, as far as is known in memory.
     fn free_inodes(&self) -> u32;
 

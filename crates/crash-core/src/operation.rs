@@ -585,7 +585,7 @@ mod tests {
                      said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2; crash 7; remount; remount journal=full; log-blocks 64; log-tail; log-close; \
                      log-sequence 4294967295; few-blocks 9; utimes foo 1 2; round; reclaim 3; cut; truncate-step foo 7";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 45);
+        assert_eq!(operations.len(), 46);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 

@@ -164,7 +164,7 @@ fn what_is_written_into_a_short_log_comes_back() {
 fn a_long_group_comes_home_in_parts() {
     const BLOCKS: u64 = 9000;
     let device = MemoryDevice::new((BLOCKS as usize + 512) * BLOCK as usize);
-    let map = Arc::new(LogMap::new(BLOCK, [BLOCKS..BLOCKS + 512]));
+    let map = Arc::new(LogMap::new(BLOCK, std::iter::once(BLOCKS..BLOCKS + 512)));
     Wafs::make(&LogDevice::new(&device, map.clone()), [5; 16], 0).unwrap();
     let new = |number: u64| {
         let mut bytes = vec![0; BLOCK as usize];
@@ -208,7 +208,7 @@ fn a_log_with_another_name_is_empty_and_goes_on() {
 #[test]
 fn orphans_do_not_fit_into_a_log_that_is_too_short() {
     let device = MemoryDevice::new(256 * BLOCK as usize);
-    let map = Arc::new(LogMap::new(BLOCK, [100..140]));
+    let map = Arc::new(LogMap::new(BLOCK, std::iter::once(100..140)));
     Wafs::make(&LogDevice::new(&device, map.clone()), [5; 16], 0).unwrap();
     let mut log = Unmounted::open(&device, &map).unwrap();
     let error = log.write_alone(&[(7, vec![3; 1024])]).unwrap_err();

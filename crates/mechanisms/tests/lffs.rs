@@ -148,7 +148,11 @@ fn made(name: u8, blocks: u64) -> MemoryDevice {
 
 fn opened(log: &MemoryDevice) -> Unmounted<'_> {
     let blocks = log.size_bytes() / u64::from(BLOCK);
-    Unmounted::open(log, &Arc::new(LogMap::new(BLOCK, [0..blocks]))).unwrap()
+    Unmounted::open(
+        log,
+        &Arc::new(LogMap::new(BLOCK, std::iter::once(0..blocks))),
+    )
+    .unwrap()
 }
 
 /// A mount ends in a crash that leaves one group in the log.

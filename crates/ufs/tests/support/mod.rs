@@ -66,9 +66,24 @@ pub(crate) fn makefs(made: Made, image: &Path, tree: &Path) {
         "version={},bsize={},fsize={}",
         made.version, made.block_bytes, made.fragment_bytes
     );
+    // Several blocks of inodes in a group; with large fragments so many do not fit.
+    let free_inodes = if made.fragment_bytes > 8_192 {
+        "0"
+    } else {
+        "4000"
+    };
     let output = Command::new("makefs")
         .args([
-            "-t", "ffs", "-B", made.order, "-s", "40m", "-f", "4000", "-o", &options,
+            "-t",
+            "ffs",
+            "-B",
+            made.order,
+            "-s",
+            "40m",
+            "-f",
+            free_inodes,
+            "-o",
+            &options,
         ])
         .arg(image)
         .arg(tree)

@@ -46,7 +46,7 @@ impl Tools for ExtTools {
     }
 
     fn has_feature(&self, name: &str) -> bool {
-        Features::default().set_by_name(name, true)
+        mkfs::is_log(name) || Features::default().set_by_name(name, true)
     }
 
     fn can_make(&self, wanted: &Mkfs, device_bytes: u64) -> Result<(), MkfsError> {
@@ -139,5 +139,18 @@ impl Tools for ExtTools {
         };
         let offset = SUPERBLOCK_OFFSET + OFFSET_RECORD as u64;
         Some((offset, entry.encode(&superblock.uuid).to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_asked_for_among_the_features() {
+        for name in ["lffs_log", "wafs_log", "has_journal"] {
+            assert!(ExtTools.has_feature(name), "{name}");
+        }
+        assert!(!ExtTools.has_feature("log"));
     }
 }

@@ -59,6 +59,11 @@ const LOG_FILE: &str = "lffs_log";
 /// The word for a write-ahead log of ours behind the file system.
 const LOG_BEHIND: &str = "wafs_log";
 
+/// Whether this asks, among the names of features, for a log of ours.
+pub(crate) fn is_log(name: &str) -> bool {
+    [LOG_FILE, LOG_BEHIND].contains(&name)
+}
+
 /// Whether the last of these words is there without a `^`.
 fn has_word(wanted: &Mkfs, name: &str) -> bool {
     let last = wanted.features.iter().rev();

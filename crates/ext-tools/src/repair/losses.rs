@@ -9,11 +9,8 @@ use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::entries;
 use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::Losses;
-use rustc_hash::{FxHashSet, FxHasher};
-use std::hash::Hasher;
+use rustc_hash::FxHashSet;
 
-/// Paths that are listed; more are only counted.
-const MAX_LISTED: usize = 100;
 /// Bytes of a path. Longer ones, which only a damaged tree has, are not followed.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -23,27 +20,11 @@ pub(super) fn compare<B: Source + ?Sized, A: Source + ?Sized>(
     after: (&A, &Facts),
 ) -> Result<Losses, CheckError> {
     let lost_and_found = [b"/", LOST_AND_FOUND.as_bytes(), b"/"].concat();
-    let mut losses = Losses::default();
-    let (mut kept, mut found) = (FxHashSet::default(), FxHashSet::default());
-    walk(after.0, after.1, &mut |path| {
-        kept.insert(hash_of(path));
-        if path.starts_with(&lost_and_found) {
-            found.insert(hash_of(path));
-        }
-    })?;
-    walk(before.0, before.1, &mut |path| {
-        losses.names_before += 1;
-        found.remove(&hash_of(path));
-        if kept.contains(&hash_of(path)) {
-            return;
-        }
-        losses.names_gone += 1;
-        if losses.gone.len() < MAX_LISTED {
-            losses.gone.push(path.escape_ascii().to_string());
-        }
-    })?;
-    losses.moved_to_lost_found = found.len() as u64;
-    Ok(losses)
+    Losses::between(
+        |visit| walk(before.0, before.1, visit),
+        |visit| walk(after.0, after.1, visit),
+        &lost_and_found,
+    )
 }
 
 /// The number of names that can be reached from the root.
@@ -87,10 +68,4 @@ fn walk<S: Source + ?Sized>(
         }
     }
     Ok(())
-}
-
-fn hash_of(path: &[u8]) -> u64 {
-    let mut hasher = FxHasher::default();
-    hasher.write(path);
-    hasher.finish()
 }

@@ -59,39 +59,18 @@ use backstitch_ext::format::superblock::{STATE_ERROR, STATE_VALID};
 use backstitch_ext::format::{FormatError, Superblock};
 use fixer::Fixer;
 
-use backstitch_layout::tools::Overlay;
 pub use backstitch_layout::tools::{
     Location, Losses, Mode, Outcome, Repair, RepairOptions as Options,
 };
+use backstitch_layout::tools::{Overlay, RepairLog as Log};
 pub(crate) use replay::{give_up_replay, lacks_its_journal, superblocks_for_replay};
 
 /// More rounds than any damage needs, each of which settles a kind of it.
 const MAX_ROUNDS: usize = 60;
 /// Changes are kept and written in this unit: no block is smaller, and the superblock is one.
 const UNIT_BYTES: usize = 1024;
-/// Further repairs are only counted.
-const MAX_REPAIRS: usize = 10_000;
 /// A round repairs this many findings; more come in the next one.
 const MAX_FINDINGS: usize = 200_000;
-
-/// What was done, up to a limit.
-#[derive(Default)]
-struct Log {
-    list: Vec<Repair>,
-    omitted: u64,
-    pointers_cleared: u64,
-}
-
-impl Log {
-    fn add(&mut self, location: Location, what: impl Into<String>) {
-        if self.list.len() < MAX_REPAIRS {
-            let what = what.into();
-            self.list.push(Repair { location, what });
-        } else {
-            self.omitted += 1;
-        }
-    }
-}
 
 /// Repairs the ext2 file system on a device. Nothing is written before all is worked out and
 /// checked.
@@ -208,13 +187,13 @@ fn settle(
         let (report, Some(facts)) = (&mut survey.report, &survey.facts) else {
             return Ok(survey);
         };
-        let known = log.list.len() as u64 + log.omitted;
+        let known = log.len();
         if report.is_clean() && std::mem::take(&mut may_lack_lost_and_found) {
             let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
             fixer.lost_and_found()?;
             superblock::clear_uninitialised(image, log, &facts.sb)?;
             image.barrier();
-            if log.list.len() as u64 + log.omitted != known {
+            if log.len() != known {
                 continue;
             }
         }
@@ -228,7 +207,7 @@ fn settle(
         let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
         fixer.round(&report.findings)?;
         image.barrier();
-        if log.list.len() as u64 + log.omitted == known {
+        if log.len() == known {
             return Ok(survey);
         }
     }

@@ -8,6 +8,7 @@
 mod check;
 mod finding;
 mod info;
+mod losses;
 mod make;
 mod overlay;
 mod repair;
@@ -21,7 +22,9 @@ pub use finding::{Code, Finding, Findings, Kind, Location};
 pub use info::{Info, LastMount, State, uuid_text};
 pub use make::{JournalFeatures, MadeJournal, Mkfs, MkfsError, MkfsJournal};
 pub use overlay::Overlay;
-pub use repair::{EXIT_CORRECTED, Losses, Mode, Outcome, Repair, RepairOptions, ReplaySuperblock};
+pub use repair::{
+    EXIT_CORRECTED, Losses, Mode, Outcome, Repair, RepairLog, RepairOptions, ReplaySuperblock,
+};
 pub use source::{DeviceSource, SliceSource, Source};
 pub use tune::{Reserved, Tune, TuneError};
 

@@ -91,6 +91,41 @@ impl Outcome {
     }
 }
 
+/// What a repair has done so far, up to a limit.
+#[derive(Debug, Default)]
+pub struct RepairLog {
+    /// The first ten thousand repairs.
+    pub list: Vec<Repair>,
+    /// How many there are beyond them.
+    pub omitted: u64,
+    /// [`Losses::pointers_cleared`].
+    pub pointers_cleared: u64,
+}
+
+/// Further repairs are only counted.
+const MAX_REPAIRS: usize = 10_000;
+
+impl RepairLog {
+    /// Notes a repair.
+    pub fn add(&mut self, location: Location, what: impl Into<String>) {
+        if self.list.len() < MAX_REPAIRS {
+            let what = what.into();
+            self.list.push(Repair { location, what });
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// How many there are.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "nobody asks whether there is none"
+    )]
+    pub fn len(&self) -> u64 {
+        self.list.len() as u64 + self.omitted
+    }
+}
+
 /// What a repair takes away or moves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {

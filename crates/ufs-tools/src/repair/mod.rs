@@ -47,7 +47,7 @@ mod tree;
 use crate::fsck::{self, CheckError, Code, Finding, Report, Survey};
 use backstitch_device::BlockDevice;
 use backstitch_layout::FormatError;
-use backstitch_layout::tools::Overlay;
+use backstitch_layout::tools::{Overlay, RepairLog as Log};
 use fixer::Fixer;
 
 pub use backstitch_layout::tools::{
@@ -59,33 +59,8 @@ pub(crate) use superblock::is_trusted;
 const MAX_ROUNDS: usize = 60;
 /// Changes are kept and written in this unit: no fragment is smaller.
 const UNIT_BYTES: usize = 512;
-/// Further repairs are only counted.
-const MAX_REPAIRS: usize = 10_000;
 /// A round repairs this many findings; more come in the next one.
 const MAX_FINDINGS: usize = 200_000;
-
-/// What was done, up to a limit.
-#[derive(Default)]
-struct Log {
-    list: Vec<Repair>,
-    omitted: u64,
-    pointers_cleared: u64,
-}
-
-impl Log {
-    fn add(&mut self, location: Location, what: impl Into<String>) {
-        if self.list.len() < MAX_REPAIRS {
-            let what = what.into();
-            self.list.push(Repair { location, what });
-        } else {
-            self.omitted += 1;
-        }
-    }
-
-    fn len(&self) -> u64 {
-        self.list.len() as u64 + self.omitted
-    }
-}
 
 /// Repairs the UFS on a device. Nothing is written before all is worked out and checked.
 ///

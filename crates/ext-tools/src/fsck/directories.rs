@@ -1,6 +1,7 @@
 //! Pass 2: every entry of every directory.
 
 use super::CheckError;
+use super::Names;
 use super::index::Index;
 use super::state::{Context, Directory, Gathered, InodeInfo, in_chunks};
 use backstitch_ext::format::ROOT_INODE;
@@ -17,15 +18,6 @@ use std::sync::atomic::Ordering;
 const CHUNKS_PER_THREAD: usize = 16;
 /// The longest `.`: a longer one would hide `..`, or what follows it.
 const DOT_MAX_BYTES: usize = 24;
-
-/// Who names which directory.
-pub(crate) struct Names {
-    /// `..` of each directory, in the order of [`Gathered::directories`].
-    pub(crate) parents: Vec<InodeNumber>,
-    /// The names of directories: the place of the named one, and the inode of the one that contains
-    /// the name. In that order.
-    pub(crate) named: Vec<(u32, InodeNumber)>,
-}
 
 /// Looks at all directories.
 pub(crate) fn scan<S: Source + ?Sized>(

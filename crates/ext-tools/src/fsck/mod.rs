@@ -28,8 +28,9 @@
 //! # Bounds
 //!
 //! Nothing on the image makes the check run or grow without end: every indirect block is followed
-//! once, every directory block parsed once, both by the first who claims it; findings are limited;
-//! what is allocated depends on the numbers of blocks, inodes in use and directory blocks only.
+//! once and every directory block parsed once, for the first inode that claims it; findings are
+//! limited; what is allocated depends on the numbers of blocks, inodes in use and directory blocks
+//! only.
 
 mod attributes;
 mod bitmaps;
@@ -48,9 +49,10 @@ pub(crate) use attributes::block_fault;
 use backstitch_device::BlockDevice;
 use backstitch_ext::format::GroupDescriptor;
 use backstitch_ext::format::superblock::Superblock;
-use directories::Names;
 use state::{Context, Gathered, InodeInfo};
 use std::sync::atomic::Ordering;
+
+pub(crate) use backstitch_layout::tools::tree::Names;
 
 pub use backstitch_layout::tools::{
     CheckError, CheckOptions as Options, Code, DeviceSource, EXIT_CLEAN, EXIT_OPERATIONAL,
@@ -80,12 +82,8 @@ pub fn check_source<S: Source + ?Sized>(
     Ok(survey(source, options)?.report)
 }
 
-/// A check with what it gathered on the way, for those who repair.
-pub(crate) struct Survey {
-    pub(crate) report: Report,
-    /// `None` where the check ended early.
-    pub(crate) facts: Option<Facts>,
-}
+/// A check's report and what it gathered, for the repair.
+pub(crate) type Survey = backstitch_layout::tools::rounds::Survey<Facts>;
 
 /// What a check knows of an image.
 pub(crate) struct Facts {
@@ -131,7 +129,7 @@ pub(crate) fn survey<S: Source + ?Sized>(
     tree::check(&context, &gathered, &names, &mut findings);
     let summary = bitmaps::check(&context, &gathered, &mut findings, &mut notes)?;
     Ok(Survey {
-        report: finish(Some(&sb), findings, notes, summary),
+        report: Report::new(findings, notes, summary, false),
         facts: Some(Facts {
             sb,
             groups,
@@ -143,23 +141,7 @@ pub(crate) fn survey<S: Source + ?Sized>(
 
 fn ended_early(findings: Findings, notes: Findings) -> Survey {
     Survey {
-        report: finish(None, findings, notes, Summary::default()),
+        report: Report::new(findings, notes, Summary::default(), true),
         facts: None,
-    }
-}
-
-fn finish(
-    sb: Option<&Superblock>,
-    findings: Findings,
-    notes: Findings,
-    summary: Summary,
-) -> Report {
-    Report {
-        findings: findings.list,
-        notes: notes.list,
-        omitted: findings.omitted,
-        worst_omitted: findings.worst_omitted,
-        ended_early: sb.is_none(),
-        summary,
     }
 }

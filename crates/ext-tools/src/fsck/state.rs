@@ -5,6 +5,7 @@ use backstitch_ext::format::GroupDescriptor;
 use backstitch_ext::format::directory::type_code;
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_layout::tools::Source;
+use backstitch_layout::tools::tree::Directories;
 use backstitch_layout::{BlockNumber, FileType, GroupNumber, InodeNumber};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -293,6 +294,22 @@ pub(crate) struct Gathered {
     pub(crate) has_large_file: bool,
 }
 
+impl Directories for Gathered {
+    fn directory_count(&self) -> usize {
+        self.directories.len()
+    }
+
+    fn directory_at(&self, place: usize) -> InodeNumber {
+        self.directories[place].inode
+    }
+
+    fn directory_index(&self, inode: InodeNumber) -> Option<usize> {
+        self.directories
+            .binary_search_by_key(&inode, |directory| directory.inode)
+            .ok()
+    }
+}
+
 impl Gathered {
     /// What is known of an inode; `None` where it is not in use. The number must be an inode's.
     pub(crate) fn inode(&self, sb: &Superblock, inode: InodeNumber) -> Option<&InodeInfo> {
@@ -313,13 +330,6 @@ impl Gathered {
             None
         };
         index.map(|index| index as u32)
-    }
-
-    /// A directory's place in [`Gathered::directories`].
-    pub(crate) fn directory_index(&self, inode: InodeNumber) -> Option<usize> {
-        self.directories
-            .binary_search_by_key(&inode, |directory| directory.inode)
-            .ok()
     }
 }
 

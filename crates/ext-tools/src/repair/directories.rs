@@ -11,6 +11,7 @@ use backstitch_ext::format::directory::{
 use backstitch_ext::format::features::INCOMPAT_FILETYPE;
 use backstitch_ext::format::htree::{self, block::Root};
 use backstitch_ext::format::inode::{self, offset};
+use backstitch_layout::tools::tree::Directories;
 use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};

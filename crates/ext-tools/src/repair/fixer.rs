@@ -6,12 +6,11 @@ use crate::fsck::{CheckError, Code, Facts, Finding, Location};
 use backstitch_ext::format::Inode;
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_layout::tools::Overlay;
+use backstitch_layout::tools::rounds::first_step;
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use rustc_hash::FxHashSet;
-use std::collections::{BTreeMap, BTreeSet};
 
-/// What was found of each inode.
-pub(super) type ByInode = BTreeMap<InodeNumber, BTreeSet<Code>>;
+pub(super) use backstitch_layout::tools::tree::ByInode;
 
 /// One round.
 pub(super) struct Fixer<'a, 'd> {
@@ -59,16 +58,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
             (Code::SizeInvalid, Some(_)) => Step::Blocks,
             (code, _) => step_of(code),
         };
-        let Some(first) = findings.iter().map(step).min() else {
+        let Some((first, mine, by_inode)) = first_step(findings, step) else {
             return Ok(());
         };
-        let mine: Vec<&Finding> = findings.iter().filter(|f| step(f) == first).collect();
-        let mut by_inode = ByInode::new();
-        for finding in &mine {
-            if let Some(inode) = finding.location.inode {
-                by_inode.entry(inode).or_default().insert(finding.code);
-            }
-        }
         match first {
             Step::Superblock => self.superblock(&mine),
             Step::Inodes => self.inodes(&by_inode),

@@ -9,6 +9,7 @@ use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::entries;
 use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::Losses;
+use backstitch_layout::tools::tree::Directories;
 use rustc_hash::FxHashSet;
 
 /// Bytes of a path. Longer ones, which only a damaged tree has, are not followed.

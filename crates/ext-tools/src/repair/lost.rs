@@ -6,6 +6,8 @@ use crate::fsck::{CheckError, Location};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::{entries, new_directory_block, type_code};
 use backstitch_ext::format::inode::{self, BASE_SIZE, offset};
+use backstitch_layout::tools::rounds::free_name;
+use backstitch_layout::tools::tree::Directories;
 use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use rustc_hash::FxHashMap;
 
@@ -23,7 +25,7 @@ impl Fixer<'_, '_> {
             let Some(info) = self.info(*number) else {
                 continue;
             };
-            let name = free_name(&format!("#{number}"), &taken);
+            let name = free_name(&format!("#{number}"), |name| taken.contains_key(name));
             let entry = Saved {
                 inode: *number,
                 file_type: self.entry_code(info.type_code),
@@ -121,13 +123,4 @@ impl Fixer<'_, '_> {
         debug_assert_eq!(type_code(FileType::Directory), 2);
         self.put_inode(number, &bytes)
     }
-}
-
-/// This name, or one like it, that is not taken.
-fn free_name(name: &str, taken: &FxHashMap<Vec<u8>, InodeNumber>) -> String {
-    let numbered = (1..).map(|number| format!("{name}.{number}"));
-    std::iter::once(name.to_owned())
-        .chain(numbered)
-        .find(|name| !taken.contains_key(name.as_bytes()))
-        .unwrap_or_else(|| name.to_owned())
 }

@@ -14,9 +14,8 @@
 //! 5. `counts`: links, block counts, users of attribute blocks;
 //! 6. `bitmaps`: what is marked, and the counters.
 //!
-//! So no step works with what another one has made untrue, and the last check, which finds nothing,
-//! is the proof. A bound on the number of rounds ends it where a repair does not help; what is left
-//! is then reported, and the image is marked as damaged.
+//! The rounds are those of all layouts ([`Rounds`]). What is left where a repair does not help is
+//! reported, and the image is marked as damaged.
 //!
 //! # Two kinds of repair
 //!
@@ -53,24 +52,21 @@ mod superblock;
 mod tree;
 mod trials;
 
-use crate::fsck::{self, CheckError, Code, Report, Survey};
+use crate::fsck::{self, CheckError, Code, Facts, Finding, Report, Survey};
 use backstitch_device::BlockDevice;
 use backstitch_ext::format::superblock::{STATE_ERROR, STATE_VALID};
 use backstitch_ext::format::{FormatError, Superblock};
 use fixer::Fixer;
 
+use backstitch_layout::tools::rounds::{self, Rounds};
 pub use backstitch_layout::tools::{
     Location, Losses, Mode, Outcome, Repair, RepairOptions as Options,
 };
 use backstitch_layout::tools::{Overlay, RepairLog as Log};
 pub(crate) use replay::{give_up_replay, lacks_its_journal, superblocks_for_replay};
 
-/// More rounds than any damage needs, each of which settles a kind of it.
-const MAX_ROUNDS: usize = 60;
 /// Changes are kept and written in this unit: no block is smaller, and the superblock is one.
 const UNIT_BYTES: usize = 1024;
-/// A round repairs this many findings; more come in the next one.
-const MAX_FINDINGS: usize = 200_000;
 
 /// Repairs the ext2 file system on a device. Nothing is written before all is worked out and
 /// checked.
@@ -87,11 +83,13 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     let mut log = Log::default();
     if options.mode == Mode::Preen {
         let report = before?;
-        let settled = match is_damaged || !may_preen(&image, &report)? {
-            true => None,
-            false => Some(settle(&mut image, &mut log, options, false)?),
+        let may_preen = !is_damaged && report.may_preen(is_trusted(&superblock::parse(&image)?));
+        let settled = match may_preen {
+            true => Some(settle(&mut image, &mut log, options, false)?.0),
+            false => None,
         };
-        return finish(image, log, Some(report), settled.map(|s| s.report), None);
+        let after = settled.map(|survey| survey.report);
+        return Outcome::written(image, log, Some(report), after, None);
     }
     if is_damaged {
         let error = before.as_ref().err();
@@ -107,55 +105,18 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     if is_damaged {
         superblock::mark_damaged(&mut image)?;
     }
-    let settled = settle(&mut image, &mut log, options, is_damaged)?;
+    let (settled, rounds) = settle(&mut image, &mut log, options, is_damaged)?;
     if settled.facts.is_none() {
         // What cannot be read to the end stays as it is.
         (image, log) = (Overlay::new(device, UNIT_BYTES), Log::default());
     }
-    let mut losses = None;
-    if let (true, Some(after)) = (is_damaged, &settled.facts) {
-        let before = fsck::survey(&start, &options.check)?.facts;
-        if let Some(before) = before {
-            let compared = losses::compare((&start, &before), (&image, after))?;
-            losses = Some(Losses {
-                pointers_cleared: log.pointers_cleared,
-                ..compared
-            });
+    let losses = match (is_damaged, &settled.facts) {
+        (true, Some(after)) => {
+            rounds::losses(&rounds, &start, (&image, after), &log, &options.check)?
         }
-    }
-    finish(image, log, before.ok(), Some(settled.report), losses)
-}
-
-/// Writes what was worked out, step by step, each stable before the next one.
-fn finish(
-    image: Overlay<'_>,
-    log: Log,
-    before: Option<Report>,
-    after: Option<Report>,
-    losses: Option<Losses>,
-) -> Result<Outcome, CheckError> {
-    if image.is_changed() {
-        image.commit()?;
-    }
-    Ok(Outcome {
-        before,
-        repairs: log.list,
-        omitted: log.omitted,
-        after,
-        losses,
-    })
-}
-
-/// Whether preening can do all that is needed: what has no name can only be cleared where the image
-/// is trusted.
-fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
-    let is_unnamed = |code| matches!(code, Code::UnconnectedInode | Code::UnconnectedDirectory);
-    let has_unnamed = report
-        .findings
-        .iter()
-        .any(|finding| is_unnamed(finding.code));
-    let sb = superblock::parse(image)?;
-    Ok(report.omitted == 0 && (!has_unnamed || is_trusted(&sb)))
+        _ => None,
+    };
+    Outcome::written(image, log, before.ok(), Some(settled.report), losses)
 }
 
 /// Whether a crash left the image under a mechanism that keeps order, and nobody had it since.
@@ -173,45 +134,78 @@ fn settle(
     log: &mut Log,
     options: &Options,
     is_damaged: bool,
-) -> Result<Survey, CheckError> {
-    let check = fsck::Options {
-        threads: Some(1),
-        check_backups: true,
-        max_findings: MAX_FINDINGS,
+) -> Result<(Survey, ExtRounds), CheckError> {
+    let mut rounds = ExtRounds {
+        now_seconds: options.now_seconds,
+        // Before the first step changes the superblock.
+        is_trusted: !is_damaged && superblock::parse(image).is_ok_and(|sb| is_trusted(&sb)),
+        may_lack_lost_and_found: is_damaged,
     };
-    // Before the first step changes the superblock.
-    let is_trusted = !is_damaged && superblock::parse(image).is_ok_and(|sb| is_trusted(&sb));
-    let mut may_lack_lost_and_found = is_damaged;
-    for _ in 0..MAX_ROUNDS {
-        let mut survey = fsck::survey(image, &check)?;
-        let (report, Some(facts)) = (&mut survey.report, &survey.facts) else {
-            return Ok(survey);
-        };
-        let known = log.len();
-        if report.is_clean() && std::mem::take(&mut may_lack_lost_and_found) {
-            let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
+    let survey = rounds::settle(&mut rounds, image, log)?;
+    Ok((survey, rounds))
+}
+
+/// What this layout does in the rounds.
+struct ExtRounds {
+    now_seconds: u32,
+    /// Whether the image is what soft updates left.
+    is_trusted: bool,
+    may_lack_lost_and_found: bool,
+}
+
+impl Rounds for ExtRounds {
+    type Facts = Facts;
+
+    fn survey(&self, image: &Overlay<'_>, options: &fsck::Options) -> Result<Survey, CheckError> {
+        fsck::survey(image, options)
+    }
+
+    fn round(
+        &mut self,
+        image: &mut Overlay<'_>,
+        log: &mut Log,
+        facts: &Facts,
+        findings: &[Finding],
+    ) -> Result<(), CheckError> {
+        Fixer::new(image, log, facts, self.now_seconds, self.is_trusted).round(findings)
+    }
+
+    fn complete(
+        &mut self,
+        image: &mut Overlay<'_>,
+        log: &mut Log,
+        facts: &Facts,
+    ) -> Result<(), CheckError> {
+        if std::mem::take(&mut self.may_lack_lost_and_found) {
+            let mut fixer = Fixer::new(image, log, facts, self.now_seconds, self.is_trusted);
             fixer.lost_and_found()?;
             superblock::clear_uninitialised(image, log, &facts.sb)?;
             image.barrier();
-            if log.len() != known {
-                continue;
-            }
         }
-        if report.is_clean() {
-            superblock::finish(image, log, facts, report, options.now_seconds)?;
-            report
-                .notes
-                .retain(|note| !superblock::is_settled(note.code));
-            return Ok(survey);
-        }
-        let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
-        fixer.round(&report.findings)?;
-        image.barrier();
-        if log.len() == known {
-            return Ok(survey);
-        }
+        Ok(())
     }
-    fsck::survey(image, &check)
+
+    fn finish(
+        &mut self,
+        image: &mut Overlay<'_>,
+        log: &mut Log,
+        facts: &Facts,
+        report: &mut Report,
+    ) -> Result<(), CheckError> {
+        superblock::finish(image, log, facts, report, self.now_seconds)?;
+        report
+            .notes
+            .retain(|note| !superblock::is_settled(note.code));
+        Ok(())
+    }
+
+    fn losses(
+        &self,
+        before: (&Overlay<'_>, &Facts),
+        after: (&Overlay<'_>, &Facts),
+    ) -> Result<Losses, CheckError> {
+        losses::compare(before, after)
+    }
 }
 
 /// The step that a finding is for: lower ones first.

@@ -13,9 +13,9 @@
 //! size of the device. That is a guess: it is made only when asked for
 //! ([`Options::guess_geometry`](super::Options)).
 
+use super::Log;
 use super::losses;
 use super::trials::Trial;
-use super::{Log, MAX_FINDINGS};
 use crate::fsck::superblock::{identity, unknown_features};
 use crate::fsck::{self, CheckError, Kind, Location, Source};
 use backstitch_ext::format::group::{GroupDescriptor, RawGroupDescriptor, descriptor_location};
@@ -23,6 +23,7 @@ use backstitch_ext::format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use backstitch_layout::tools::Overlay;
+use backstitch_layout::tools::rounds::MAX_FINDINGS;
 use backstitch_layout::{BlockNumber, GroupNumber};
 use core::mem::offset_of;
 use std::cmp::Reverse;

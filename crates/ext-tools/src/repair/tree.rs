@@ -1,46 +1,20 @@
 //! Who contains what.
 
 use super::fixer::{ByInode, Fixer, put_u16, put_u32};
-use crate::fsck::{CheckError, Code, Finding, Location};
+use crate::fsck::{CheckError, Finding, Location};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::{OFFSET_INODE, entries};
 use backstitch_ext::format::inode::offset;
 use backstitch_ext::format::replaced::{Place, name_to_keep};
 use backstitch_layout::InodeNumber;
-use rustc_hash::FxHashMap;
+use backstitch_layout::tools::tree::{Directories, NameRepairs};
 use std::collections::BTreeSet;
 
 impl Fixer<'_, '_> {
     /// The directories that can be reached from the root, by their places.
     fn reachable(&self) -> Vec<bool> {
-        let directories = &self.facts.gathered.directories;
-        let mut below: Vec<(InodeNumber, u32)> = self
-            .facts
-            .names
-            .named
-            .iter()
-            .map(|(child, parent)| (*parent, *child))
-            .collect();
-        below.sort_unstable();
-        let mut is_reached = vec![false; directories.len()];
-        let mut stack: Vec<usize> = self
-            .facts
-            .gathered
-            .directory_index(ROOT_INODE)
-            .into_iter()
-            .collect();
-        while let Some(index) = stack.pop() {
-            if std::mem::replace(&mut is_reached[index], true) {
-                continue;
-            }
-            let inode = directories[index].inode;
-            let start = below.partition_point(|(parent, _)| *parent < inode);
-            let own = below[start..]
-                .iter()
-                .take_while(|(parent, _)| *parent == inode);
-            stack.extend(own.map(|(_, child)| *child as usize));
-        }
-        is_reached
+        let facts = self.facts;
+        facts.names.reachable(&facts.gathered, ROOT_INODE)
     }
 
     fn is_reachable(&self, is_reached: &[bool], directory: InodeNumber) -> bool {
@@ -50,28 +24,23 @@ impl Fixer<'_, '_> {
 
     /// Names and `..` of directories, one kind of damage a round.
     pub(super) fn names(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
-        let with = |wanted: &[Code]| -> BTreeSet<InodeNumber> {
-            findings
-                .iter()
-                .filter(|finding| wanted.contains(&finding.code))
-                .filter_map(|finding| finding.location.inode)
-                .collect()
-        };
-        let many = with(&[Code::DirectoryTwoNames, Code::DirectoryManyNames]);
-        let cycles = with(&[Code::DirectoryCycle]);
-        if !many.is_empty() {
-            let is_reached = self.reachable();
-            for directory in &many {
-                self.settle_names(*directory, &is_reached)?;
+        match NameRepairs::of(findings) {
+            NameRepairs::Many(directories) => {
+                let is_reached = self.reachable();
+                for directory in directories {
+                    self.settle_names(directory, &is_reached)?;
+                }
             }
-        } else if !cycles.is_empty() {
-            for directory in &cycles {
-                self.remove_names(*directory, None)?;
+            NameRepairs::Cycles(directories) => {
+                for directory in directories {
+                    self.remove_names(directory, None)?;
+                }
             }
-        } else {
-            for directory in &with(&[Code::DotDotWrong]) {
-                if let Some(parent) = self.parents_of(*directory).first() {
-                    self.set_dot_dot(*directory, *parent)?;
+            NameRepairs::DotDots(directories) => {
+                for directory in directories {
+                    if let Some(parent) = self.parents_of(directory).first() {
+                        self.set_dot_dot(directory, *parent)?;
+                    }
                 }
             }
         }
@@ -83,13 +52,8 @@ impl Fixer<'_, '_> {
         let Some(index) = self.facts.gathered.directory_index(directory) else {
             return Vec::new();
         };
-        let (index, named) = (index as u32, &self.facts.names.named);
-        let start = named.partition_point(|(child, _)| *child < index);
-        named[start..]
-            .iter()
-            .take_while(|(child, _)| *child == index)
-            .map(|(_, parent)| *parent)
-            .collect()
+        let names = self.facts.names.of(index).iter();
+        names.map(|(_, parent)| *parent).collect()
     }
 
     /// Keeps one name of a directory: one that can be reached; of those the one that another
@@ -262,35 +226,15 @@ impl Fixer<'_, '_> {
     /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads
     /// to what is free already.
     fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
-        let parent_of = |fixer: &Self, number: InodeNumber| {
-            let index = fixer.facts.gathered.directory_index(number)?;
-            let parent = fixer.facts.names.parents[index];
-            (parent != number && found.contains_key(&parent)).then_some(parent)
-        };
-        let mut children: FxHashMap<InodeNumber, u32> = FxHashMap::default();
-        for number in found.keys() {
-            if let Some(parent) = parent_of(self, *number) {
-                *children.entry(parent).or_default() += 1;
-            }
-        }
-        let is_leaf = |number: &InodeNumber| !children.contains_key(number);
-        let mut layer: Vec<InodeNumber> = found.keys().copied().filter(is_leaf).collect();
-        while !layer.is_empty() {
-            let mut next = Vec::new();
+        let facts = self.facts;
+        for layer in facts.names.from_within(&facts.gathered, found) {
             for number in layer {
                 let mut bytes = self.inode_bytes(number)?;
                 self.clear(&mut bytes);
                 self.put_inode(number, &bytes)?;
                 self.note(Location::inode(number), "freed: it has no name");
-                let parent = parent_of(self, number);
-                let left = parent.and_then(|parent| children.get_mut(&parent));
-                if let (Some(parent), Some(left)) = (parent, left) {
-                    *left -= 1;
-                    next.extend((*left == 0).then_some(parent));
-                }
             }
             self.image.barrier();
-            layer = next;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use backstitch_device::DeviceError;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::finding::{Finding, Kind};
+use super::finding::{Finding, Findings, Kind};
 use crate::FormatError;
 
 /// How to check.
@@ -86,6 +86,18 @@ pub const EXIT_UNCORRECTED: i32 = 4;
 pub const EXIT_OPERATIONAL: i32 = 8;
 
 impl Report {
+    /// What a check comes to. `ended_early`: it could not go on to its last pass.
+    pub fn new(findings: Findings, notes: Findings, summary: Summary, ended_early: bool) -> Report {
+        Report {
+            findings: findings.list,
+            notes: notes.list,
+            omitted: findings.omitted,
+            worst_omitted: findings.worst_omitted,
+            ended_early,
+            summary,
+        }
+    }
+
     /// Whether nothing is wrong, as `e2fsck -fn` sees it.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.omitted == 0

@@ -12,7 +12,9 @@ mod losses;
 mod make;
 mod overlay;
 mod repair;
+pub mod rounds;
 mod source;
+pub mod tree;
 mod tune;
 
 pub use check::{

@@ -1,10 +1,12 @@
 //! Pass 2: every entry of every directory.
 
+use super::Names;
 use super::state::{Context, Directory, Gathered, InodeInfo};
 use super::{CheckError, Code, Location, Source};
 use crate::entries::entries;
 use backstitch_blocks::directory::{Entry, HEADER_SIZE};
 use backstitch_layout::tools::Findings;
+use backstitch_layout::tools::tree::Directories;
 use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::{ROOT_INODE, WHITEOUT_INODE};
@@ -12,25 +14,6 @@ use rustc_hash::FxHashSet;
 
 /// The type code of an entry that hides a name of a lower layer (`DT_WHT`).
 const WHITEOUT_CODE: u8 = 14;
-
-/// Who names which directory.
-pub(crate) struct Names {
-    /// `..` of each directory, in the order of [`Gathered::directories`]; 0 where there is none.
-    pub(crate) parents: Vec<InodeNumber>,
-    /// The names of directories: the place of the named one, and the inode of the one that contains
-    /// the name. In that order.
-    pub(crate) named: Vec<(u32, InodeNumber)>,
-}
-
-impl Names {
-    /// The names of the directory at a place.
-    pub(crate) fn of(&self, index: usize) -> &[(u32, InodeNumber)] {
-        let index = index as u32;
-        let start = self.named.partition_point(|(child, _)| *child < index);
-        let end = self.named.partition_point(|(child, _)| *child <= index);
-        &self.named[start..end]
-    }
-}
 
 /// Looks at all directories.
 pub(super) fn scan<S: Source + ?Sized>(

@@ -19,8 +19,9 @@
 //! # Bounds
 //!
 //! Nothing on the image makes the check run or grow without end: every indirect block is followed
-//! once, every directory block parsed once, both by the first who claims it; findings are limited;
-//! what is allocated depends on the device's size, inodes in use and directory blocks only.
+//! once and every directory block parsed once, for the first inode that claims it; findings are
+//! limited; what is allocated depends on the device's size, inodes in use and directory blocks
+//! only.
 
 mod bitmaps;
 mod directories;
@@ -36,7 +37,7 @@ use backstitch_layout::tools::{Findings, Summary};
 use backstitch_ufs::format::Superblock;
 use state::{Context, Gathered, Group};
 
-pub(crate) use directories::Names;
+pub(crate) use backstitch_layout::tools::tree::Names;
 
 pub use backstitch_layout::tools::{
     CheckError, CheckOptions as Options, Code, DeviceSource, EXIT_CLEAN, EXIT_OPERATIONAL,
@@ -63,12 +64,8 @@ pub fn check_source<S: Source + ?Sized>(
     Ok(survey(source, options)?.report)
 }
 
-/// A check with what it gathered on the way, for those who repair.
-pub(crate) struct Survey {
-    pub(crate) report: Report,
-    /// `None` where the check ended early.
-    pub(crate) facts: Option<Facts>,
-}
+/// A check's report and what it gathered, for the repair.
+pub(crate) type Survey = backstitch_layout::tools::rounds::Survey<Facts>;
 
 /// What a check knows of an image.
 pub(crate) struct Facts {
@@ -86,7 +83,7 @@ pub(crate) fn survey<S: Source + ?Sized>(
     let mut findings = Findings::new(options.max_findings);
     let mut notes = Findings::new(options.max_findings);
     let Some(sb) = superblock::read(source, &mut findings)? else {
-        let report = finish(true, findings, notes, Summary::default());
+        let report = Report::new(findings, notes, Summary::default(), true);
         return Ok(Survey {
             report,
             facts: None,
@@ -105,7 +102,7 @@ pub(crate) fn survey<S: Source + ?Sized>(
     let summary = bitmaps::check(&context, &gathered, &mut findings)?;
     let groups = context.groups;
     Ok(Survey {
-        report: finish(false, findings, notes, summary),
+        report: Report::new(findings, notes, summary, false),
         facts: Some(Facts {
             sb,
             groups,
@@ -113,15 +110,4 @@ pub(crate) fn survey<S: Source + ?Sized>(
             names,
         }),
     })
-}
-
-fn finish(ended_early: bool, findings: Findings, notes: Findings, summary: Summary) -> Report {
-    Report {
-        findings: findings.list,
-        notes: notes.list,
-        omitted: findings.omitted,
-        worst_omitted: findings.worst_omitted,
-        ended_early,
-        summary,
-    }
 }

@@ -6,8 +6,8 @@ use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ufs::format::Inode;
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, POINTERS, SF_SNAPSHOT};
 
-/// What a snapshot has for a block that it does not copy (`BLK_NOCOPY`) or that is its own
-/// (`BLK_SNAP`): holes both.
+/// The pointers of a snapshot to a block that it does not copy (`BLK_NOCOPY`) and to one of its own
+/// (`BLK_SNAP`). Both count as holes.
 const SNAPSHOT_MARKS: std::ops::RangeInclusive<u64> = 1..=2;
 
 /// What is the same for all pointers of an inode.

@@ -2,6 +2,7 @@
 
 use super::{CheckError, Source};
 use crate::bits::Bits;
+use backstitch_layout::tools::tree::Directories;
 use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::type_code;
 use backstitch_ufs::format::{RawCylinderGroup, Superblock};
@@ -98,6 +99,22 @@ pub(crate) struct Gathered {
     pub(crate) pieces: Vec<Piece>,
 }
 
+impl Directories for Gathered {
+    fn directory_count(&self) -> usize {
+        self.directories.len()
+    }
+
+    fn directory_at(&self, place: usize) -> InodeNumber {
+        self.directories[place].inode
+    }
+
+    fn directory_index(&self, inode: InodeNumber) -> Option<usize> {
+        self.directories
+            .binary_search_by_key(&inode, |directory| directory.inode)
+            .ok()
+    }
+}
+
 impl Gathered {
     /// What is known of an inode; `None` where it is not in use or does not exist.
     pub(crate) fn inode(&self, sb: &Superblock, inode: InodeNumber) -> Option<&InodeInfo> {
@@ -106,14 +123,6 @@ impl Gathered {
             .as_ref()?
             .get((inode.0 % sb.inodes_per_group) as usize)?;
         info.is_used.then_some(info)
-    }
-
-    /// A directory's place in [`Gathered::directories`].
-    pub(crate) fn directory_index(&self, inode: InodeNumber) -> Option<usize> {
-        let places = &self.directories;
-        places
-            .binary_search_by_key(&inode, |directory| directory.inode)
-            .ok()
     }
 
     /// The inodes in use, in order.

@@ -15,7 +15,7 @@ const FRAGMENTS_PER_INODE: u64 = 2;
 const WANTED_GROUPS: u64 = 4;
 /// UFS1 counts the inodes of a group in 15 bits.
 const UFS1_MOST_INODES_PER_GROUP: u64 = 0x7fff;
-/// The bytes that a transfer may have: as many blocks are laid out one behind the other.
+/// Most bytes of one transfer; that many bytes of blocks are laid out one behind the other.
 const TRANSFER_BYTES: u64 = 128 << 10;
 /// The longest run of free blocks that groups count by its length.
 const LONGEST_CLUSTER: u64 = 16;
@@ -136,7 +136,7 @@ impl Sizes {
         self.data_at(group).next_multiple_of(self.per_block())
     }
 
-    /// A group of so many fragments.
+    /// A group of that many fragments.
     fn group(&self, fragments: u64) -> Group {
         let inodes = fragments.div_ceil(self.per_inode);
         Group {
@@ -340,7 +340,7 @@ fn set_choices(raw: &mut RawSuperblock, sizes: &Sizes, wanted: &Wanted<'_>) {
     raw.fs_volname[..mkfs.label.len()].copy_from_slice(&mkfs.label);
 }
 
-/// What UFS1 has of the time before UFS2, which its checkers still look at.
+/// Fields of UFS1 from the time before UFS2; its checkers still look at them.
 fn set_ufs1(raw: &mut RawSuperblock, sizes: &Sizes, group: Group) {
     raw.fs_old_inodefmt = 2;
     raw.fs_old_cgmask = -1;

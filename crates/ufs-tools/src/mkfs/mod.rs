@@ -101,7 +101,7 @@ impl<'m> Wanted<'m> {
         Ok(())
     }
 
-    /// What only other layouts have, and what is out of bounds.
+    /// Refuses options that only other layouts have, and values out of bounds.
     fn check(&self) -> Result<(), MkfsError> {
         let mkfs = self.mkfs;
         let bad = |what: String| Err(MkfsError::BadOption(what));

@@ -22,7 +22,7 @@ const ROOT_MODE: u16 = 0o040_755;
 /// Blocks of inodes that UFS2 initialises at once; the others are when they are used first.
 const FIRST_INODE_BLOCKS: u32 = 2;
 
-/// Checks a superblock as everybody who opens it does.
+/// Checks a superblock as every mount does.
 pub(super) fn parsed(
     raw: &RawSuperblock,
     wanted: &Wanted<'_>,

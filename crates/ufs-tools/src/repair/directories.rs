@@ -4,6 +4,7 @@ use super::fixer::{ByInode, Fixer};
 use crate::entries::{self, Saved};
 use crate::fsck::{CheckError, Location, state::Piece};
 use backstitch_blocks::directory::{Entry, HEADER_SIZE};
+use backstitch_layout::tools::tree::Directories;
 use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::{ROOT_INODE, WHITEOUT_INODE};

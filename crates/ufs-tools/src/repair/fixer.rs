@@ -3,16 +3,15 @@
 use super::raw::InodeBytes;
 use super::{Log, Step, step_of};
 use crate::bits::Bits;
-use crate::fsck::{CheckError, Code, Facts, Finding, Location};
+use crate::fsck::{CheckError, Facts, Finding, Location};
 use backstitch_blocks::bitmap;
 use backstitch_layout::tools::Overlay;
+use backstitch_layout::tools::rounds::first_step;
 use backstitch_layout::{GroupNumber, InodeNumber};
 use backstitch_ufs::format::{CylinderGroup, Inode, ROOT_INODE, Superblock};
 use rustc_hash::FxHashSet;
-use std::collections::{BTreeMap, BTreeSet};
 
-/// What was found of each inode.
-pub(super) type ByInode = BTreeMap<InodeNumber, BTreeSet<Code>>;
+pub(super) use backstitch_layout::tools::tree::ByInode;
 
 /// One round.
 pub(super) struct Fixer<'a, 'd> {
@@ -51,16 +50,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
 
     /// Repairs the most basic of what was found.
     pub(super) fn round(&mut self, findings: &[Finding]) -> Result<(), CheckError> {
-        let Some(first) = findings.iter().map(step_of).min() else {
+        let Some((first, mine, by_inode)) = first_step(findings, step_of) else {
             return Ok(());
         };
-        let mine: Vec<&Finding> = findings.iter().filter(|f| step_of(f) == first).collect();
-        let mut by_inode = ByInode::new();
-        for finding in &mine {
-            if let Some(inode) = finding.location.inode {
-                by_inode.entry(inode).or_default().insert(finding.code);
-            }
-        }
         match first {
             Step::Superblock => self.superblock(&mine),
             Step::Groups => self.headers(&mine),
@@ -171,8 +163,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(())
     }
 
-    /// So many fragments in one block that nobody uses; `None` where there are none left. A whole
-    /// block where as many are asked for, else the first of a block.
+    /// That many free fragments in one block; `None` where none are left. Where fewer than a whole
+    /// block are asked for, they are the first ones of a free block.
     pub(super) fn allocate(&mut self, fragments: u32) -> Result<Option<u64>, CheckError> {
         let (end, per_block) = (self.sb.fragments, u64::from(self.sb.fragments_per_block));
         let taken = self.taken()?;

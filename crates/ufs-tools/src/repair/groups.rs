@@ -37,8 +37,8 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Makes maps and counts of the groups with findings what was found in use, and the summaries
-    /// what the groups say.
+    /// Sets the maps and counts of the groups with findings to what was found in use, and the
+    /// summaries to what the groups say.
     pub(super) fn bitmaps(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
         for finding in findings {
             self.note(finding.location, format!("corrected: {}", finding.what));

@@ -9,11 +9,11 @@ use backstitch_ufs::format::directory::CHUNK_BYTES;
 use backstitch_ufs::format::inode::POINTERS;
 use backstitch_ufs::format::{Inode, LINK_MAX, ROOT_INODE, SECTOR_BYTES};
 
-/// The mode of a file of which nobody knows what it was.
+/// The mode given to a file whose mode is lost.
 const FILE_MODE: u16 = 0o100_600;
-/// The mode of a directory of which nobody knows what it was.
+/// The mode given to a directory whose mode is lost.
 const DIRECTORY_MODE: u16 = 0o040_700;
-/// The mode of a root of which nobody knows what it was: all users may reach what is in it.
+/// The mode given to a root directory whose mode is lost: all users may reach what is in it.
 const ROOT_MODE: u16 = 0o040_755;
 
 impl Fixer<'_, '_> {
@@ -70,7 +70,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// What an inode without a type most likely was, and what is said of it.
+    /// The most likely type of an inode without one, and the words of the report.
     fn likely_mode(
         &self,
         number: InodeNumber,

@@ -7,6 +7,7 @@ use super::lost::NAME as LOST_AND_FOUND;
 use crate::entries;
 use crate::fsck::{CheckError, Facts, Source};
 use backstitch_layout::tools::Losses;
+use backstitch_layout::tools::tree::Directories;
 use backstitch_ufs::format::ROOT_INODE;
 use rustc_hash::FxHashSet;
 

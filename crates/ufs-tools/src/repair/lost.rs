@@ -4,6 +4,8 @@ use super::directories::saved;
 use super::fixer::{ByInode, Fixer};
 use crate::entries::{self, Saved};
 use crate::fsck::{CheckError, Location};
+use backstitch_layout::tools::rounds::free_name;
+use backstitch_layout::tools::tree::Directories;
 use backstitch_layout::{FileType, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::inode::DIRECT_POINTERS;
@@ -32,7 +34,7 @@ impl Fixer<'_, '_> {
             let Some(info) = self.facts.gathered.inode(self.sb, *number) else {
                 continue;
             };
-            let name = free_name(&format!("#{number}"), &open.names);
+            let name = free_name(&format!("#{number}"), |name| open.names.contains(name));
             let entry = Saved {
                 inode: *number,
                 file_type: info.type_code,
@@ -170,13 +172,4 @@ impl Fixer<'_, '_> {
         );
         Ok(true)
     }
-}
-
-/// This name, or one like it, that is not taken.
-fn free_name(name: &str, taken: &FxHashSet<Vec<u8>>) -> String {
-    let numbered = (1..).map(|number| format!("{name}.{number}"));
-    std::iter::once(name.to_owned())
-        .chain(numbered)
-        .find(|name| !taken.contains(name.as_bytes()))
-        .unwrap_or_else(|| name.to_owned())
 }

@@ -14,9 +14,8 @@
 //! 6. `inodes`: links and sectors;
 //! 7. `groups`: what is marked, and everything that is counted.
 //!
-//! So no step works with what another one has made untrue, and the last check, which finds nothing,
-//! is the proof. A bound on the number of rounds ends it where a repair does not help; what is left
-//! is then reported, and the image is marked as damaged.
+//! The rounds are those of all layouts ([`Rounds`]). What is left where a repair does not help is
+//! reported, and the image is marked as damaged.
 //!
 //! # Two kinds of repair
 //!
@@ -44,9 +43,10 @@ mod raw;
 mod superblock;
 mod tree;
 
-use crate::fsck::{self, CheckError, Code, Finding, Report, Survey};
+use crate::fsck::{self, CheckError, Code, Facts, Finding, Report, Survey};
 use backstitch_device::BlockDevice;
 use backstitch_layout::FormatError;
+use backstitch_layout::tools::rounds::{self, Rounds};
 use backstitch_layout::tools::{Overlay, RepairLog as Log};
 use fixer::Fixer;
 
@@ -55,12 +55,8 @@ pub use backstitch_layout::tools::{
 };
 pub(crate) use superblock::is_trusted;
 
-/// More rounds than any damage needs, each of which settles a kind of it.
-const MAX_ROUNDS: usize = 60;
 /// Changes are kept and written in this unit: no fragment is smaller.
 const UNIT_BYTES: usize = 512;
-/// A round repairs this many findings; more come in the next one.
-const MAX_FINDINGS: usize = 200_000;
 
 /// Repairs the UFS on a device. Nothing is written before all is worked out and checked.
 ///
@@ -77,53 +73,30 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         let report = before?;
         let settled = match is_damaged || !may_preen(&image, &report)? {
             true => None,
-            false => Some(settle(&mut image, &mut log, options, false)?),
+            false => Some(settle(&mut image, &mut log, options, false)?.0),
         };
-        return finish(image, log, Some(report), settled.map(|s| s.report), None);
+        let after = settled.map(|survey| survey.report);
+        return Outcome::written(image, log, Some(report), after, None);
     }
     let is_unreadable = before.as_ref().map_or(true, |report| report.ended_early);
     if is_unreadable && !superblock::restore(&mut image, &mut log)? {
         // Nothing tells what this is, or was.
         let report = before?;
-        return finish(image, log, Some(report.clone()), Some(report), None);
+        return Outcome::written(image, log, Some(report.clone()), Some(report), None);
     }
     refuse_unwritable(&image)?;
     let start = image.fork();
     if is_damaged {
         superblock::mark_damaged(&mut image)?;
     }
-    let settled = settle(&mut image, &mut log, options, is_damaged)?;
-    let mut losses = None;
-    if let (true, Some(after)) = (is_damaged, &settled.facts) {
-        let before = fsck::survey(&start, &options.check)?.facts;
-        if let Some(before) = before {
-            losses = Some(Losses {
-                pointers_cleared: log.pointers_cleared,
-                ..losses::compare((&start, &before), (&image, after))?
-            });
+    let (settled, rounds) = settle(&mut image, &mut log, options, is_damaged)?;
+    let losses = match (is_damaged, &settled.facts) {
+        (true, Some(after)) => {
+            rounds::losses(&rounds, &start, (&image, after), &log, &options.check)?
         }
-    }
-    finish(image, log, before.ok(), Some(settled.report), losses)
-}
-
-/// Writes what was worked out, step by step, each stable before the next one.
-fn finish(
-    image: Overlay<'_>,
-    log: Log,
-    before: Option<Report>,
-    after: Option<Report>,
-    losses: Option<Losses>,
-) -> Result<Outcome, CheckError> {
-    if image.is_changed() {
-        image.commit()?;
-    }
-    Ok(Outcome {
-        before,
-        repairs: log.list,
-        omitted: log.omitted,
-        after,
-        losses,
-    })
+        _ => None,
+    };
+    Outcome::written(image, log, before.ok(), Some(settled.report), losses)
 }
 
 /// What we can check but not change.
@@ -144,13 +117,8 @@ fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
     if refuse_unwritable(image).is_err() {
         return Ok(report.is_clean());
     }
-    let is_unnamed = |code| matches!(code, Code::UnconnectedInode | Code::UnconnectedDirectory);
-    let has_unnamed = report
-        .findings
-        .iter()
-        .any(|finding| is_unnamed(finding.code));
     let sb = fsck::superblock::find(image)?;
-    Ok(report.omitted == 0 && (!has_unnamed || is_trusted(&sb)))
+    Ok(report.may_preen(is_trusted(&sb)))
 }
 
 /// Repairs until nothing is left, or nothing helps.
@@ -159,33 +127,59 @@ fn settle(
     log: &mut Log,
     options: &Options,
     is_damaged: bool,
-) -> Result<Survey, CheckError> {
-    let check = fsck::Options {
-        threads: Some(1),
-        check_backups: true,
-        max_findings: MAX_FINDINGS,
+) -> Result<(Survey, UfsRounds), CheckError> {
+    let mut rounds = UfsRounds {
+        now_seconds: options.now_seconds,
+        // Before the first step changes the superblock.
+        is_trusted: !is_damaged && is_trusted(&fsck::superblock::find(image)?),
     };
-    // Before the first step changes the superblock.
-    let is_trusted = !is_damaged && is_trusted(&fsck::superblock::find(image)?);
-    for _ in 0..MAX_ROUNDS {
-        let mut survey = fsck::survey(image, &check)?;
-        let (report, Some(facts)) = (&mut survey.report, &survey.facts) else {
-            return Ok(survey);
-        };
-        if report.is_clean() {
-            superblock::finish(image, log, &facts.sb, report, options.now_seconds)?;
-            report.notes.clear();
-            return Ok(survey);
-        }
-        let known = log.len();
-        let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
-        fixer.round(&report.findings)?;
-        image.barrier();
-        if log.len() == known {
-            return Ok(survey);
-        }
+    let survey = rounds::settle(&mut rounds, image, log)?;
+    Ok((survey, rounds))
+}
+
+/// What this layout does in the rounds.
+struct UfsRounds {
+    now_seconds: u32,
+    /// Whether the image is what soft updates left.
+    is_trusted: bool,
+}
+
+impl Rounds for UfsRounds {
+    type Facts = Facts;
+
+    fn survey(&self, image: &Overlay<'_>, options: &fsck::Options) -> Result<Survey, CheckError> {
+        fsck::survey(image, options)
     }
-    fsck::survey(image, &check)
+
+    fn round(
+        &mut self,
+        image: &mut Overlay<'_>,
+        log: &mut Log,
+        facts: &Facts,
+        findings: &[Finding],
+    ) -> Result<(), CheckError> {
+        Fixer::new(image, log, facts, self.now_seconds, self.is_trusted).round(findings)
+    }
+
+    fn finish(
+        &mut self,
+        image: &mut Overlay<'_>,
+        log: &mut Log,
+        facts: &Facts,
+        report: &mut Report,
+    ) -> Result<(), CheckError> {
+        superblock::finish(image, log, &facts.sb, report, self.now_seconds)?;
+        report.notes.clear();
+        Ok(())
+    }
+
+    fn losses(
+        &self,
+        before: (&Overlay<'_>, &Facts),
+        after: (&Overlay<'_>, &Facts),
+    ) -> Result<Losses, CheckError> {
+        losses::compare(before, after)
+    }
 }
 
 /// The step that a finding is for: lower ones first.

@@ -8,10 +8,9 @@ use backstitch_ufs::format::directory::CHUNK_BYTES;
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, SF_SNAPSHOT};
 use backstitch_ufs::format::{Inode, Version};
 
-/// Blocks that are copied in one round, since they have two owners; behind them pointers are
-/// cleared.
+/// Most blocks with two owners that are copied in one round; beyond them, pointers are cleared.
 const MOST_COPIES: u32 = 4_096;
-/// Blocks that are put into the holes of one directory; with more holes it is cut.
+/// Most blocks that are put into the holes of one directory; a directory with more holes is cut.
 const MOST_HOLES: u64 = 64;
 
 /// A walk over the pointers of all inodes, in the order of the check.
@@ -170,7 +169,7 @@ impl Fixer<'_, '_> {
         0
     }
 
-    /// Contents that somebody else has too are copied, so that both can be read.
+    /// Copies contents that another inode claims too, so that both files can be read.
     fn copied(
         &mut self,
         walk: &mut Walk,

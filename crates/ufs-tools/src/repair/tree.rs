@@ -2,56 +2,39 @@
 
 use super::fixer::{ByInode, Fixer};
 use crate::entries;
-use crate::fsck::{CheckError, Code, Finding, Location};
+use crate::fsck::{CheckError, Finding, Location};
 use backstitch_blocks::directory::OFFSET_INODE;
 use backstitch_layout::InodeNumber;
+use backstitch_layout::tools::tree::{Directories, NameRepairs};
 use backstitch_ufs::format::{LINK_MAX, ROOT_INODE};
-use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
 impl Fixer<'_, '_> {
     /// The directories that can be reached from the root, by their places.
     fn reachable(&self) -> Vec<bool> {
-        let directories = &self.facts.gathered.directories;
-        let mut below: FxHashMap<InodeNumber, Vec<usize>> = FxHashMap::default();
-        for (child, parent) in &self.facts.names.named {
-            below.entry(*parent).or_default().push(*child as usize);
-        }
-        let mut is_reached = vec![false; directories.len()];
-        let root = self.facts.gathered.directory_index(ROOT_INODE);
-        let mut open: Vec<usize> = root.into_iter().collect();
-        while let Some(index) = open.pop() {
-            if std::mem::replace(&mut is_reached[index], true) {
-                continue;
-            }
-            open.extend(below.get(&directories[index].inode).into_iter().flatten());
-        }
-        is_reached
+        let facts = self.facts;
+        facts.names.reachable(&facts.gathered, ROOT_INODE)
     }
 
     /// Names and `..` of directories, one kind of damage a round.
     pub(super) fn names(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
-        let with = |wanted: &[Code]| -> BTreeSet<InodeNumber> {
-            let mine = findings
-                .iter()
-                .filter(|finding| wanted.contains(&finding.code));
-            mine.filter_map(|finding| finding.location.inode).collect()
-        };
-        let many = with(&[Code::DirectoryTwoNames, Code::DirectoryManyNames]);
-        let cycles = with(&[Code::DirectoryCycle]);
-        if !many.is_empty() {
-            let is_reached = self.reachable();
-            for directory in many {
-                self.settle_names(directory, &is_reached)?;
+        match NameRepairs::of(findings) {
+            NameRepairs::Many(directories) => {
+                let is_reached = self.reachable();
+                for directory in directories {
+                    self.settle_names(directory, &is_reached)?;
+                }
             }
-        } else if !cycles.is_empty() {
-            for directory in cycles {
-                self.remove_names(directory, None)?;
+            NameRepairs::Cycles(directories) => {
+                for directory in directories {
+                    self.remove_names(directory, None)?;
+                }
             }
-        } else {
-            for directory in with(&[Code::DotDotWrong]) {
-                let parent = self.parent_of(directory);
-                self.set_dot_dot(directory, parent)?;
+            NameRepairs::DotDots(directories) => {
+                for directory in directories {
+                    let parent = self.parent_of(directory);
+                    self.set_dot_dot(directory, parent)?;
+                }
             }
         }
         Ok(())
@@ -170,33 +153,14 @@ impl Fixer<'_, '_> {
     /// to what is free already.
     fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let facts = self.facts;
-        let parent_of = |number: InodeNumber| {
-            let index = facts.gathered.directory_index(number)?;
-            let parent = facts.names.parents[index];
-            (parent != number && found.contains_key(&parent)).then_some(parent)
-        };
-        let mut children: FxHashMap<InodeNumber, u32> = FxHashMap::default();
-        for parent in found.keys().filter_map(|number| parent_of(*number)) {
-            *children.entry(parent).or_default() += 1;
-        }
-        let is_leaf = |number: &InodeNumber| !children.contains_key(number);
-        let mut layer: Vec<InodeNumber> = found.keys().copied().filter(is_leaf).collect();
-        while !layer.is_empty() {
-            let mut next = Vec::new();
+        for layer in facts.names.from_within(&facts.gathered, found) {
             for number in layer {
                 let mut inode = self.inode_bytes(number)?;
                 inode.clear();
                 self.put_inode(number, &inode)?;
                 self.note(Location::inode(number), "freed: it has no name");
-                let parent = parent_of(number);
-                let left = parent.and_then(|parent| children.get_mut(&parent));
-                if let (Some(parent), Some(left)) = (parent, left) {
-                    *left -= 1;
-                    next.extend((*left == 0).then_some(parent));
-                }
             }
             self.image.barrier();
-            layer = next;
         }
         Ok(())
     }

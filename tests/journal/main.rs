@@ -353,7 +353,7 @@ fn without_journal(mut image: Vec<u8>) -> Vec<u8> {
     if let JournalLocation::Inside(map) = &place.location {
         let size = u64::from(place.block_bytes);
         for run in map.runs() {
-            let range = run.block * size..(run.block + u64::from(run.blocks)) * size;
+            let range = run.block.offset_bytes(size)..run.end().offset_bytes(size);
             image[range.start as usize..range.end as usize].fill(0);
         }
     }

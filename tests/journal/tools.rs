@@ -170,7 +170,7 @@ fn fsck_replays_or_gives_up() {
     // fsck misses.
     let place_of = |position| {
         let block = journal.device().map().block(position);
-        (block.expect("no such block") * 1024 + 700) as usize
+        (block.expect("no such block").0 * 1024 + 700) as usize
     };
     let is_read = scan.copies.iter().rev().any(|copy| {
         let at = place_of(copy.position);

@@ -11,10 +11,14 @@
 //! | `block_edit` | room for a name in such a block, and its bytes with names added and removed |
 //! | `bitmap` | bits of a group: where they are, and what a set one means |
 //! | `runs` | runs of blocks |
+//! | `free_runs` | which blocks have been free since a moment, and which were freed since one |
+//! | `name_table` | where each name of a large directory is, eight bytes a name |
 //! | `tail` | the fragments at the end of a file |
 
 pub mod bitmap;
 pub mod block_edit;
 pub mod directory;
+pub mod free_runs;
+pub mod name_table;
 pub mod runs;
 pub mod tail;

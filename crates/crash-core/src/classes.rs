@@ -252,7 +252,7 @@ mod tests {
         let setup =
             backstitch_mechanisms::jbd2::setup(&home, None, backstitch_formats::journal_host());
         let setup = setup.unwrap().unwrap();
-        let log = |position: u32| setup.map.block(position).unwrap();
+        let log = |position: u32| setup.map.block(position).unwrap().0;
         let free = home.size_bytes() / u64::from(base.block_bytes()) - 9;
         let mut random = Random::with_seed(3);
         for _ in 0..20 {

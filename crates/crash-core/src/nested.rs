@@ -245,7 +245,7 @@ impl Mount {
             let (first, count) = self.run(scope, &mut Nobody, |fs, v, _| {
                 fs.extent(v, inode, at, blocks - at)
             })?;
-            into.extend((0..count).map(|i| first.map(|first| first + i)));
+            into.extend((0..count).map(|i| first.map(|first| (first + i).0)));
             at += count.max(1);
         }
         Ok(())

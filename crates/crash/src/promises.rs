@@ -9,7 +9,7 @@ use backstitch_layout::{
     Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
     SetAttributes, Timestamp,
 };
-use backstitch_ordering::{BlockNumber, Operation, Volume};
+use backstitch_ordering::{Operation, Volume};
 
 use crate::contents::{Contents, PIECE};
 use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
@@ -270,9 +270,7 @@ impl Check<'_> {
         }
         let (inode, last) = (object.inode, attributes.size_bytes / block_bytes);
         let is_zero = self.run(|fs, v, _| match fs.extent(v, inode, last, 1)? {
-            (Some(block), _) => Ok(v.read(BlockNumber(block))?[within..]
-                .iter()
-                .all(|byte| *byte == 0)),
+            (Some(block), _) => Ok(v.read(block)?[within..].iter().all(|byte| *byte == 0)),
             (None, _) => Ok(true),
         });
         self.saw(&[u64::from(is_zero == Ok(true))]);

@@ -8,8 +8,8 @@ use backstitch_crash::{Campaign, Fork, NoObserver, Results, generate, scripts, s
 use backstitch_device::BlockDevice;
 use backstitch_ext::{Ext2, kinds};
 use backstitch_layout::{
-    Error, HomeContents, JournalHost, JournalPlace, LayoutKind, OpenRequest, Opened, Orphans,
-    RecoveryMark, Result, Step, Stop, Timestamp,
+    ChangedBlock, Error, HomeContents, JournalHost, JournalPlace, LayoutKind, OpenRequest, Opened,
+    Orphans, RecoveryMark, Result, Step, Stop, Timestamp,
 };
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::{BlockNumber, Seal, Volume};
@@ -96,9 +96,9 @@ impl JournalHost for Checked {
             Ok::<_, Error>(bytes)
         };
         let tables = tables(&of_image(1)?, &of_image(2)?);
-        let in_tables = |(block, _): &&mut (u64, Vec<u8>)| tables.contains(block);
+        let in_tables = |(block, _): &&mut ChangedBlock| tables.contains(&block.0);
         for (block, bytes) in orphans.blocks.iter_mut().filter(in_tables) {
-            TableSeal.seal(*block, bytes);
+            TableSeal.seal(block.0, bytes);
         }
         Ok(orphans)
     }

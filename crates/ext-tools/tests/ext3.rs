@@ -31,7 +31,7 @@ fn journal(device: &dyn BlockDevice) -> (Vec<u8>, u32) {
         panic!("the journal is elsewhere");
     };
     let mut bytes = vec![0; 1024];
-    let at = map.block(0).unwrap() * u64::from(place.block_bytes);
+    let at = map.block(0).unwrap().0 * u64::from(place.block_bytes);
     device.read(at, &mut bytes).unwrap();
     bytes[0x30..0x40].fill(0);
     (bytes, map.blocks())
@@ -134,7 +134,7 @@ fn a_damaged_superblock_of_the_journal_is_found_and_made_anew() {
     let JournalLocation::Inside(map) = place.location else {
         panic!("the journal is elsewhere");
     };
-    let at = map.block(0).unwrap() * 1024;
+    let at = map.block(0).unwrap().0 * 1024;
     device.write(at, &[0; 20]).unwrap();
     let codes: Vec<Code> = check()
         .findings
@@ -189,7 +189,7 @@ fn fields_of_the_journal_that_e2fsck_objects_to_are_found_and_put_right() {
         let JournalLocation::Inside(map) = Ext2.place(&device).unwrap().unwrap().location else {
             panic!("the journal is elsewhere");
         };
-        let start = map.block(0).unwrap() * 1024;
+        let start = map.block(0).unwrap().0 * 1024;
         device.write(start + at, &value.to_be_bytes()).unwrap();
         assert_eq!(codes(&device), [Code::JournalInvalid]);
         repaired(&device);

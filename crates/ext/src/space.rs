@@ -137,7 +137,7 @@ impl Space for ExtFormat {
             return false;
         }
         let journal = self.journal.as_ref();
-        if journal.is_some_and(|journal| journal.owns_any(run.start.0, run.len)) {
+        if journal.is_some_and(|journal| journal.owns_any(run.start, run.len)) {
             return false;
         }
         let mut block = run.start;

@@ -214,7 +214,7 @@ fn journal(bytes: &[u8]) -> Kind {
     let size = u64::from(place.block_bytes);
     let blocks = (0..map.blocks().min(LOG_BLOCKS)).filter_map(|position| map.block(position));
     blocks
-        .map(|block| block * size..(block + 1) * size)
+        .map(|block| block.offset_bytes(size)..(block + 1).offset_bytes(size))
         .collect()
 }
 

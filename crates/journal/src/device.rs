@@ -38,7 +38,7 @@ impl<'d> JournalDevice<'d> {
     fn offset_bytes(&self, position: u32) -> Result<u64> {
         let block = self.map.block(position);
         block
-            .and_then(|block| block.checked_mul(self.block_bytes.into()))
+            .and_then(|block| block.0.checked_mul(self.block_bytes.into()))
             .ok_or_else(|| Error::corrupt(position, Fault::NoPlace))
     }
 

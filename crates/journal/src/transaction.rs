@@ -2,6 +2,7 @@
 //! changes, and tests.
 
 use backstitch_device::Buffer;
+use backstitch_layout::BlockNumber;
 
 use crate::format::checksum::crc32;
 use crate::format::{
@@ -118,7 +119,7 @@ impl Journal<'_> {
             return Err(Error::Incompatible { features });
         }
         let (first, sequence) = (sb.first, sb.sequence);
-        let is_own = |copy: &&(u64, Vec<u8>)| self.device().map().is_own(copy.0);
+        let is_own = |copy: &&(u64, Vec<u8>)| self.device().map().is_own(BlockNumber(copy.0));
         if let Some((home, _)) = transaction.copies.iter().find(is_own) {
             let fault = Fault::WouldChangeJournal { home: *home };
             return Err(Error::corrupt(first, fault));

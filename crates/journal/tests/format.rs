@@ -1,6 +1,6 @@
 //! Bytes and numbers of the journal's format, at the borders of what they may be.
 
-use backstitch_layout::{JournalMap, JournalRun};
+use backstitch_layout::{BlockNumber, JournalMap, JournalRun};
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice, WriteRequest};
@@ -39,7 +39,7 @@ fn features(compat: u32, incompat: u32) -> Features {
 fn run(position: u32, block: u64, blocks: u32) -> JournalRun {
     JournalRun {
         position,
-        block,
+        block: BlockNumber(block),
         blocks,
     }
 }
@@ -120,13 +120,24 @@ fn blocks_of_the_journal_are_found_among_others() {
         (103, u64::MAX, false),
         (99, u64::MAX, true),
     ] {
-        assert_eq!(map.owns_any(first, blocks), owns, "{blocks} from {first}");
-        assert_eq!(map.behind(1000).owns_any(first + 1000, blocks), owns);
+        assert_eq!(
+            map.owns_any(BlockNumber(first), blocks),
+            owns,
+            "{blocks} from {first}"
+        );
+        assert_eq!(
+            map.behind(1000).owns_any(BlockNumber(first + 1000), blocks),
+            owns
+        );
         let alone = JournalMap::whole_device(1024, 2).unwrap();
-        assert!(!alone.owns_any(first, blocks), "it is on no file system");
+        assert!(
+            !alone.owns_any(BlockNumber(first), blocks),
+            "it is on no file system"
+        );
     }
     let behind = map.behind(1000);
-    assert!(behind.is_own(1050) && !behind.is_own(50) && !behind.is_own(1052));
+    let is_own = |block| behind.is_own(BlockNumber(block));
+    assert!(is_own(1050) && !is_own(50) && !is_own(1052));
     assert_eq!(behind.runs(), [run(0, 1100, 3), run(3, 1050, 2)]);
 }
 

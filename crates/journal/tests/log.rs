@@ -49,7 +49,7 @@ impl Bench {
         let superblock = Superblock::new(BLOCK as u32, blocks, 0, [1; 16]);
         let run = JournalRun {
             position: 0,
-            block: JOURNAL,
+            block: BlockNumber(JOURNAL),
             blocks,
         };
         let map = Arc::new(JournalMap::inside(vec![run]).unwrap());
@@ -421,7 +421,7 @@ fn device(features: Features, transactions: &[Transaction], start: u32) -> Memor
 fn open(device: &MemoryDevice) -> Journal<'_> {
     let run = JournalRun {
         position: 0,
-        block: 0,
+        block: BlockNumber(0),
         blocks: 16,
     };
     let map = Arc::new(JournalMap::inside(vec![run]).unwrap());

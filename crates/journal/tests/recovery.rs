@@ -1,7 +1,7 @@
 //! Recovery of journals that our own format code writes, in memory: every layout of tags and
 //! checksums, logs that wrap around, crashes at every write of a recovery, and damage.
 
-use backstitch_layout::{HomeContents, JournalMap, JournalRun};
+use backstitch_layout::{BlockNumber, HomeContents, JournalMap, JournalRun};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -30,7 +30,7 @@ const SECOND_PART: (u64, u32) = (300, 24);
 fn map() -> Arc<JournalMap> {
     let run = |position, (block, blocks)| JournalRun {
         position,
-        block,
+        block: BlockNumber(block),
         blocks,
     };
     let runs = vec![run(0, FIRST_PART), run(FIRST_PART.1, SECOND_PART)];
@@ -56,7 +56,7 @@ struct Made {
 fn random_home(random: &mut fastrand::Rng) -> u64 {
     loop {
         let block = random.u64(2..HOMES);
-        if !map().is_own(block) {
+        if !map().is_own(BlockNumber(block)) {
             return block;
         }
     }
@@ -165,7 +165,7 @@ fn recover(device: &dyn BlockDevice, damage: Damage) -> Result<Outcome> {
 /// The file system's bytes, without the journal.
 fn check_homes(made: &Made, before: &[u8], after: &[u8], what: &str) {
     for block in 0..HOMES {
-        if map().is_own(block) {
+        if map().is_own(BlockNumber(block)) {
             continue;
         }
         let range = block as usize * BLOCK..(block as usize + 1) * BLOCK;
@@ -270,7 +270,7 @@ fn a_damaged_journal_does_no_harm() {
             }
             // Whatever was written, the log's own blocks are as they were, but for the superblock.
             for position in 1..JOURNAL {
-                let at = map().block(position).unwrap() as usize * BLOCK;
+                let at = map().block(position).unwrap().0 as usize * BLOCK;
                 assert!(after[at..at + BLOCK] == damaged[at..at + BLOCK]);
             }
         }
@@ -283,7 +283,7 @@ fn flip(random: &mut fastrand::Rng, bytes: &mut [u8]) {
     let position = random.u32(..JOURNAL);
     let position = if random.u8(..6) == 0 { 0 } else { position };
     let span = if random.bool() { 96 } else { BLOCK };
-    let at = map().block(position).unwrap() as usize * BLOCK + random.usize(..span);
+    let at = map().block(position).unwrap().0 as usize * BLOCK + random.usize(..span);
     match random.u8(..3) {
         0 => bytes[at] = random.u8(..),
         1 => bytes[at] = if random.bool() { 0 } else { 0xff },
@@ -310,7 +310,7 @@ fn block_checksums_find_all_damage_of_copies() {
         let mut made = journal(&device).unwrap();
         made.write_alone(&transaction).unwrap();
         // The first copy is behind the descriptor.
-        let at = map().block(2).unwrap() * BLOCK as u64 + 500;
+        let at = map().block(2).unwrap().0 * BLOCK as u64 + 500;
         device.write(at, &[9]).unwrap();
         let before = device.snapshot();
         let refused = recover(&device, Damage::Refuse).unwrap_err();

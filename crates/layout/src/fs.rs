@@ -6,8 +6,8 @@ use backstitch_device::BlockDevice;
 use backstitch_ordering::{Log, PatchId, Volume, VolumeId};
 
 use crate::{
-    AccessTimes, Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode,
-    Piece, RenameMode, Seek, SetAttributes, SetXattrMode, Step, Timestamp,
+    AccessTimes, Allocate, Attributes, BlockNumber, DirectoryEntry, FileSystemStatistics,
+    InodeNumber, NewInode, Piece, RenameMode, Seek, SetAttributes, SetXattrMode, Step, Timestamp,
 };
 
 /// Deferred work, in items.
@@ -342,7 +342,7 @@ pub trait FileSystem: Send {
         _inode: InodeNumber,
         _first: u64,
         _count: u64,
-    ) -> Step<(Option<u64>, u64)> {
+    ) -> Step<(Option<BlockNumber>, u64)> {
         Err(crate::Error::NotSupported.into())
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 
-use crate::{Error, JournalMap, Result, Timestamp};
+use crate::{BlockNumber, Error, JournalMap, Result, Timestamp};
 
 /// Where a file system keeps its journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub enum Left {
 }
 
 /// A block's number and its new bytes.
-pub type ChangedBlock = (u64, Vec<u8>);
+pub type ChangedBlock = (BlockNumber, Vec<u8>);
 
 /// What a file system knows of its blocks without reading them.
 pub trait HomeContents {

@@ -2,6 +2,7 @@
 //!
 //! A place and nothing more: what is in the blocks is the business of the log's writer.
 
+use backstitch_ordering::BlockNumber;
 use thiserror::Error;
 
 /// Blocks of a journal that follow each other on the device too.
@@ -9,10 +10,18 @@ use thiserror::Error;
 pub struct JournalRun {
     /// The first one, counted from the journal's start.
     pub position: u32,
-    /// Where that one is on the device, in blocks.
-    pub block: u64,
+    /// Where that one is on the device.
+    pub block: BlockNumber,
     /// How many.
     pub blocks: u32,
+}
+
+impl JournalRun {
+    /// The block behind the last one on the device.
+    pub fn end(&self) -> BlockNumber {
+        let end = self.block.checked_add(self.blocks.into());
+        end.unwrap_or(BlockNumber::MAX)
+    }
 }
 
 /// The map from a journal's blocks to a device's.
@@ -44,7 +53,7 @@ impl JournalMap {
     pub fn whole_device(blocks: u32, superblock: u32) -> Result<JournalMap, MapError> {
         let run = JournalRun {
             position: 0,
-            block: 0,
+            block: BlockNumber(0),
             blocks,
         };
         Self::new(vec![run], superblock, false)
@@ -101,7 +110,7 @@ impl JournalMap {
         by_block.sort_unstable_by_key(|run| run.block);
         let overlap = by_block
             .windows(2)
-            .find(|pair| pair[0].block.saturating_add(pair[0].blocks.into()) > pair[1].block);
+            .find(|pair| pair[0].end() > pair[1].block);
         if let Some(pair) = overlap {
             return Err(MapError::of(pair[1].position, MapFault::PlaceTakenTwice));
         }
@@ -117,7 +126,7 @@ impl JournalMap {
     /// The same blocks on a device on which `blocks` others come before them.
     pub fn behind(&self, blocks: u64) -> JournalMap {
         let moved = |run: &JournalRun| JournalRun {
-            block: run.block.saturating_add(blocks),
+            block: run.block.checked_add(blocks).unwrap_or(BlockNumber::MAX),
             ..*run
         };
         JournalMap {
@@ -149,7 +158,7 @@ impl JournalMap {
     }
 
     /// Where a block is on the device; `None` past the journal's end and in a gap.
-    pub fn block(&self, position: u32) -> Option<u64> {
+    pub fn block(&self, position: u32) -> Option<BlockNumber> {
         let at = self.runs.partition_point(|run| run.position <= position);
         let run = self.runs.get(at.checked_sub(1)?)?;
         let distance = position - run.position;
@@ -157,15 +166,15 @@ impl JournalMap {
     }
 
     /// Whether any of these blocks of the device the journal is inside of belongs to it.
-    pub fn owns_any(&self, first: u64, blocks: u64) -> bool {
-        let end = first.saturating_add(blocks);
+    pub fn owns_any(&self, first: BlockNumber, blocks: u64) -> bool {
+        let end = first.checked_add(blocks).unwrap_or(BlockNumber::MAX);
         let at = self.by_block.partition_point(|run| run.block < end);
         let run = at.checked_sub(1).and_then(|at| self.by_block.get(at));
-        self.is_inside && run.is_some_and(|run| run.block + u64::from(run.blocks) > first)
+        self.is_inside && run.is_some_and(|run| run.end() > first)
     }
 
     /// Whether a block of the file system's device is the journal's own.
-    pub fn is_own(&self, block: u64) -> bool {
+    pub fn is_own(&self, block: BlockNumber) -> bool {
         let at = self.by_block.partition_point(|run| run.block <= block);
         let run = at.checked_sub(1).and_then(|at| self.by_block.get(at));
         self.is_inside && run.is_some_and(|run| block - run.block < run.blocks.into())
@@ -209,7 +218,7 @@ mod tests {
     fn run(position: u32, block: u64, blocks: u32) -> JournalRun {
         JournalRun {
             position,
-            block,
+            block: BlockNumber(block),
             blocks,
         }
     }
@@ -217,22 +226,24 @@ mod tests {
     #[test]
     fn positions_are_found_and_own_blocks_known() {
         let map = JournalMap::inside(vec![run(0, 100, 3), run(3, 50, 2), run(5, 103, 1)]).unwrap();
-        let found: Vec<_> = (0..7).map(|at| map.block(at)).collect();
+        let found: Vec<_> = (0..7)
+            .map(|at| map.block(at).map(|block| block.0))
+            .collect();
         let expected = [100, 101, 102, 50, 51, 103].map(Some);
         assert_eq!(found[..6], expected);
         assert_eq!(found[6], None);
         for block in [49, 52, 99, 104] {
-            assert!(!map.is_own(block), "{block}");
+            assert!(!map.is_own(BlockNumber(block)), "{block}");
         }
         for block in [50, 51, 100, 103] {
-            assert!(map.is_own(block), "{block}");
+            assert!(map.is_own(BlockNumber(block)), "{block}");
         }
         let alone = JournalMap::whole_device(1024, 2).unwrap();
-        assert!(!alone.is_own(5));
+        assert!(!alone.is_own(BlockNumber(5)));
         let behind = alone.behind(300);
         assert_eq!(
             (behind.block(2), behind.block(1023)),
-            (Some(302), Some(1323))
+            (Some(BlockNumber(302)), Some(BlockNumber(1323)))
         );
         assert_eq!((behind.superblock(), behind.block(1024)), (2, None));
     }
@@ -241,7 +252,9 @@ mod tests {
     fn what_is_left_of_a_map_can_be_used() {
         let map = JournalMap::with_gaps(vec![run(0, 100, 3), run(5, 50, 2)], 9).unwrap();
         assert!(map.has_gaps());
-        let found: Vec<_> = [0, 2, 3, 4, 5, 6, 7, 8].map(|at| map.block(at)).to_vec();
+        let found: Vec<_> = [0, 2, 3, 4, 5, 6, 7, 8]
+            .map(|at| map.block(at).map(|block| block.0))
+            .to_vec();
         let expected = [
             Some(100),
             Some(102),
@@ -253,7 +266,7 @@ mod tests {
             None,
         ];
         assert_eq!((found.as_slice(), map.blocks()), (&expected[..], 9));
-        assert!(map.is_own(51) && !map.is_own(52));
+        assert!(map.is_own(BlockNumber(51)) && !map.is_own(BlockNumber(52)));
         assert!(JournalMap::with_gaps(vec![run(1, 100, 3)], 9).is_err());
         assert!(JournalMap::with_gaps(vec![run(0, 100, 3), run(2, 50, 2)], 9).is_err());
         assert!(JournalMap::with_gaps(vec![run(0, 100, 3), run(5, 101, 2)], 9).is_err());

@@ -42,6 +42,8 @@ pub use journal::{
     NotedPlace, Orphans, RecoveryMark,
 };
 pub use journal_map::{JournalMap, JournalRun, MapError, MapFault};
-pub use log::{Findable, FoundLog, LogDamage, LogKind, LogReport, LogSite};
+pub use log::{
+    Findable, FoundLog, LogDamage, LogDevice, LogKind, LogRecord, LogReport, LogSite, LogTrial,
+};
 pub use pieces::{Piece, pieces_of_blocks};
 pub use types::*;

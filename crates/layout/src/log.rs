@@ -61,6 +61,34 @@ pub struct FoundLog {
 /// A log that can be written, or why it cannot be, in words.
 pub type Findable = std::result::Result<FoundLog, String>;
 
+/// A device that holds a log and no file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogDevice {
+    /// The number by which a file system names it.
+    pub uuid: [u8; 16],
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// Its blocks.
+    pub blocks: u32,
+}
+
+/// What is in a log: a line of text for each record, and the record as JSON.
+pub struct LogRecord {
+    /// As the tool of the log's own system prints it; ends with a line feed.
+    pub text: String,
+    /// The same for programs.
+    pub json: serde_json::Value,
+}
+
+/// What an experiment wants of an empty log that no `mkfs` makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogTrial {
+    /// The log has only this many blocks, at the end of its place.
+    Blocks(u32),
+    /// The next transaction has this number.
+    Sequence(u32),
+}
+
 /// A kind of log. All of it works on devices on which nothing is mounted.
 pub trait LogKind: Sync {
     /// What it is called, `jbd2`: no two kinds have the same name.
@@ -119,4 +147,48 @@ pub trait LogKind: Sync {
     /// The blocks that writers of the log fill, those of the log's own device numbered behind the
     /// file system's; none where it cannot be written.
     fn blocks(&self, site: LogSite<'_>) -> Vec<Range<u64>>;
+
+    /// The log of a device that holds one and nothing else; `None` where it holds something else.
+    ///
+    /// # Errors
+    /// Where it says that it holds one, and its numbers cannot be; the device's.
+    fn device(&self, _device: &dyn BlockDevice) -> Result<Option<LogDevice>> {
+        Ok(None)
+    }
+
+    /// What a person may want to know of the log, by name: of a file system, or of a device that
+    /// holds nothing else. `None` where there is no such log, or where nothing is told of its kind.
+    ///
+    /// # Errors
+    /// Where the log cannot be found, or cannot be believed.
+    fn describe(
+        &self,
+        _site: LogSite<'_>,
+    ) -> Result<Option<serde_json::Map<String, serde_json::Value>>> {
+        Ok(None)
+    }
+
+    /// Shows the records of the log from its tail on. Whether there is such a log, of a kind whose
+    /// records can be shown.
+    ///
+    /// # Errors
+    /// Where the log cannot be found, or read.
+    fn records(&self, _site: LogSite<'_>, _show: &mut dyn FnMut(LogRecord)) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The features of a log that writes what says that a transaction counts together with the
+    /// transaction, with one flush instead of two; none where no feature says so.
+    fn one_flush_features(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// A block of the empty log of a file system, and its bytes as an experiment wants them; `None`
+    /// where there is no such log, or nothing can be tried with it.
+    ///
+    /// # Errors
+    /// Where the log cannot be found, or cannot be believed.
+    fn trial(&self, _site: LogSite<'_>, _trial: LogTrial) -> Result<Option<(u64, Vec<u8>)>> {
+        Ok(None)
+    }
 }

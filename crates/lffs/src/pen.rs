@@ -23,7 +23,7 @@ pub struct Pen {
     block_bytes: u64,
     /// Where the next record begins.
     pub(crate) head: u64,
-    /// From the beginning of the record before it to there; 0 where there is none.
+    /// Bytes from the beginning of the record before it to that place; 0 where there is none.
     pub(crate) last_bytes: u64,
     time: u64,
 }
@@ -58,7 +58,7 @@ impl Pen {
         self.superblock.uuid
     }
 
-    /// A log whose start is here can be filled so far.
+    /// How many bytes of the log may be in use at a time.
     pub(crate) fn most_bytes(&self) -> u64 {
         // The block that the start is in is not written: readers go by blocks of this size.
         self.log_bytes() - BLOCK_BYTES.max(self.block_bytes)
@@ -72,8 +72,8 @@ impl Pen {
         circle.offset_bytes(Lsn(lsn))
     }
 
-    /// Gives the log the name that follows its own in a cycle of all names: each is another one than
-    /// all that the log has had.
+    /// Gives the log a new name: the next one in a cycle of all possible names, so it differs from
+    /// every name that the log has had.
     pub(crate) fn rename(&mut self) {
         // A linear congruential generator with its full period of 2^128 (Knuth, 3.2.1.2).
         const FACTOR: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
@@ -84,8 +84,9 @@ impl Pen {
         self.seed = seed(&self.superblock.uuid);
     }
 
-    /// The longest payload that a record is made with. Readers take longer ones for the end of the
-    /// log; what the last one of a group gets to the border of a block is left out of it.
+    /// The longest payload that a record is made with, without the zeros that fill the last record
+    /// of a group up to the border of a block. Readers take a longer payload for the end of the
+    /// log.
     pub(crate) fn longest_bytes(&self) -> usize {
         let longest = longest_payload(self.log_bytes());
         LONG_BYTES.min(longest.saturating_sub(2 * self.block_bytes) as usize)

@@ -1,9 +1,9 @@
 //! What a record says: one operation, the blocks that it freed, and the bytes that it changed.
 //!
 //! A record is the payload of a record of the write-ahead log. Bytes are what they are after the
-//! operation, so that bringing a record home twice does no harm. An operation that changes very much
-//! has several records, one behind the other; what counts as a whole is a *group*, which ends with a
-//! record that says so. docs/FORMAT.md has the tables.
+//! operation, so that bringing a record home twice does no harm. A large operation has several
+//! records, one behind the other. Only a *group* of operations counts as a whole; its last record
+//! says that the group ends. docs/FORMAT.md has the tables.
 
 use std::ops::Range;
 
@@ -18,9 +18,10 @@ use crate::rules::{Rule, holds};
 pub const ENDS_GROUP: u8 = 1;
 /// The flag of a span: what of the block follows is zeros.
 pub const ZEROS_FOLLOW: u16 = 1;
-/// Changed bytes with fewer than this between them are one span: a span costs as many.
+/// Changed bytes with fewer unchanged bytes than this between them become one span, since the
+/// header of a span takes as many bytes.
 const NEAR_BYTES: u32 = size_of::<RawSpan>() as u32;
-/// The longest record, in bytes, of a log that takes longer ones too.
+/// Bytes of the longest record that is made, where the log could take longer ones.
 pub(crate) const LONG_BYTES: usize = 32 << 10;
 
 /// What a record begins with. The name, the numbers of the freed blocks (8 bytes each) and the
@@ -107,7 +108,7 @@ impl About {
         About { kind, object, name }
     }
 
-    /// The bytes of a record in which nothing else is.
+    /// The bytes of a record that says nothing else.
     fn bytes(&self) -> usize {
         size_of::<RawOperation>() + self.name.len()
     }

@@ -1,12 +1,13 @@
-//! Bringing home what a crash left in a log, and what else is done with one that nobody has mounted.
+//! Brings home what a crash left in a log, and does what else is done with a log that is not
+//! mounted.
 //!
 //! The log is read twice. The first pass finds its end (by checksum, place and mount number, as the
 //! write-ahead log does), the end of the last whole group, and for each freed block the last record
 //! that frees it. What lies behind the last whole group never happened: no block went home before
 //! its group was in the log, so there is nothing to be undone on the disk. The second pass goes
-//! forward and applies the bytes of the records, but those of a block that a later record frees. It
-//! writes the blocks after every so many spans, whatever the log's length: what is brought home twice
-//! does no harm.
+//! forward and applies the bytes of the records, except those of a block that a later record frees.
+//! It writes the changed blocks whenever a fixed number of spans was applied, so that memory does
+//! not grow with the log; bringing a block home twice does no harm.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -42,7 +43,7 @@ pub struct Outcome {
     pub records: u64,
     /// Groups that these are of.
     pub groups: u64,
-    /// Blocks that were written, each as often as it was.
+    /// Writes of blocks: a block that was written twice counts twice.
     pub blocks: u64,
     /// Records of a group that was not whole.
     pub undone: u64,
@@ -52,7 +53,7 @@ pub struct Outcome {
 /// take 32 MiB at most.
 const BATCH_SPANS: usize = 8192;
 
-/// The how-manieth record it is, where it begins, and its payload.
+/// The record's index, the place where it begins, and its payload.
 type Payload = (u64, u64, Vec<u8>);
 
 /// What the first pass finds.
@@ -125,17 +126,17 @@ impl<'d> Unmounted<'d> {
         Ok(self.uuid())
     }
 
-    /// The length of the log, and the least that a mechanism can write.
+    /// Bytes of the log, and of the shortest log that a mechanism can write.
     pub fn lengths(&self) -> (u64, u64) {
         (self.pen.log_bytes(), self.pen.least_bytes())
     }
 
-    /// What a mechanism writes it with.
+    /// The pen with which a mechanism writes this log.
     pub fn into_pen(self) -> Pen {
         self.pen
     }
 
-    /// Has each record be looked at, with where it begins.
+    /// Shows the caller each record and the place where it begins.
     ///
     /// # Errors
     /// Where one contradicts itself; the device's.
@@ -301,7 +302,7 @@ impl<'d> Unmounted<'d> {
     }
 }
 
-/// Applies the bytes of records, one after the other, and writes the blocks: how many.
+/// Applies the bytes of the records in order and writes the blocks. Returns how many were written.
 fn bring_home(home: &Home<'_>, batch: &[Payload], freed_by: &FxHashMap<u64, u64>) -> Result<u64> {
     let mut order: Vec<&Payload> = batch.iter().collect();
     if !holds(Rule::LastRecordCounts) {

@@ -1,6 +1,5 @@
 //! The rules of the mechanism and of its recovery: see [`backstitch_rules`].
 
-pub(crate) use backstitch_ordering::rules::wait_for_now;
 pub(crate) use backstitch_rules::holds;
 
 backstitch_rules::registry! {

@@ -13,21 +13,24 @@
 //!
 //! A crash at any point leaves an image that this brings to the same state.
 
+mod shown;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::format::ExternalJournal;
+use backstitch_journal::format::{ExternalJournal, Sequence};
 use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
 use backstitch_journal::{
     Error as JournalError, Fault, Journal, JournalDevice, Setup, Transaction,
 };
 use backstitch_layout::tools::{JournalFeatures, uuid_text};
 use backstitch_layout::{
-    Error, Findable, FoundLog, JournalHost, JournalLocation, JournalPlace, LogDamage, LogKind,
-    LogReport, LogSite, RecoveryMark, Result, Structure, Timestamp,
+    Error, Findable, FoundLog, JournalHost, JournalLocation, JournalPlace, LogDamage, LogDevice,
+    LogKind, LogRecord, LogReport, LogSite, LogTrial, RecoveryMark, Result, Structure, Timestamp,
 };
 use backstitch_ordering::LogPlace;
+use serde_json::{Map, Value};
 
 /// Commit records have a checksum of their transaction and need not come after it: what Linux
 /// sets with `-o journal_async_commit` where the file system has no checksums of its own.
@@ -127,10 +130,55 @@ impl LogKind for Jbd2 {
         let runs = setup.map.runs().iter().map(|run| {
             let start = run.position.max(first);
             let end = (run.position + run.blocks).min(end);
-            let at = |position: u32| run.block + u64::from(position - run.position);
+            let at = |position: u32| run.block.0 + u64::from(position - run.position);
             at(start)..at(end.max(start))
         });
         runs.filter(|run| !run.is_empty()).collect()
+    }
+
+    fn device(&self, device: &dyn BlockDevice) -> Result<Option<LogDevice>> {
+        let found = ExternalJournal::read(device).map_err(from_journal)?;
+        Ok(found.map(|found| LogDevice {
+            uuid: found.uuid,
+            block_bytes: found.block_bytes,
+            blocks: found.blocks,
+        }))
+    }
+
+    fn describe(&self, site: LogSite<'_>) -> Result<Option<Map<String, Value>>> {
+        shown::describe(site)
+    }
+
+    fn records(&self, site: LogSite<'_>, show: &mut dyn FnMut(LogRecord)) -> Result<bool> {
+        shown::records(site, show)
+    }
+
+    fn one_flush_features(&self) -> JournalFeatures {
+        ASYNC_COMMIT
+    }
+
+    fn trial(&self, site: LogSite<'_>, trial: LogTrial) -> Result<Option<(u64, Vec<u8>)>> {
+        let setup = site
+            .host
+            .map(|host| setup(site.device, site.log_device, host))
+            .transpose()?;
+        let Some(Ok(setup)) = setup else {
+            return Ok(None);
+        };
+        let Some(place) = setup.map.block(setup.map.superblock()) else {
+            return Ok(None);
+        };
+        let mut superblock = setup.superblock;
+        match trial {
+            LogTrial::Blocks(blocks) => {
+                superblock.set_first(superblock.end.saturating_sub(blocks).max(1));
+            }
+            LogTrial::Sequence(number) => superblock.set_tail(0, Sequence(number)),
+        }
+        let mut block = vec![0; superblock.block_bytes as usize];
+        let bytes = superblock.encode();
+        block[..bytes.len()].copy_from_slice(&bytes);
+        Ok(Some((place.0, block)))
     }
 }
 
@@ -508,7 +556,11 @@ impl Recovery<'_> {
             self.report.orphans_freed += orphans.freed;
             self.report.orphans_truncated += orphans.truncated;
             let transaction = Transaction {
-                copies: orphans.blocks,
+                copies: orphans
+                    .blocks
+                    .into_iter()
+                    .map(|(block, bytes)| (block.0, bytes))
+                    .collect(),
                 revokes: Vec::new(),
                 time: (self.now.seconds.max(0) as u64, self.now.nanoseconds),
             };

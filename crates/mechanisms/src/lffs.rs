@@ -481,7 +481,10 @@ impl Place<'_> {
             if found.blocks.is_empty() {
                 break;
             }
-            log.write_alone(&found.blocks).map_err(from_log)?;
+            let blocks: Vec<(u64, Vec<u8>)> = (found.blocks.into_iter())
+                .map(|(block, bytes)| (block.0, bytes))
+                .collect();
+            log.write_alone(&blocks).map_err(from_log)?;
             if log.replay(home).map_err(from_log)?.groups == 0 {
                 // Otherwise the same orphans would be found again and again.
                 let what = "what was written into it does not come back";

@@ -17,8 +17,10 @@ pub mod lffs;
 use std::fmt;
 use std::str::FromStr;
 
+use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMode;
-use backstitch_layout::LogKind;
+use backstitch_layout::tools::JournalFeatures;
+use backstitch_layout::{LogDevice, LogKind};
 use backstitch_lffs::Variant;
 use backstitch_ordering::{
     AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, CrashRecord, INTERBUFFER,
@@ -223,6 +225,29 @@ pub fn logs() -> Vec<&'static dyn LogKind> {
         }
     }
     found
+}
+
+/// The features of a log that writes what says that a transaction counts together with the
+/// transaction, of the kind that can: see [`LogKind::one_flush_features`].
+pub fn one_flush_features() -> JournalFeatures {
+    let of_kinds = logs().into_iter().map(LogKind::one_flush_features);
+    of_kinds
+        .into_iter()
+        .find(|words| !words.is_empty())
+        .unwrap_or_default()
+}
+
+/// The log of a device that holds one and nothing else; `None` where it holds something else.
+///
+/// # Errors
+/// Where it says that it holds one, and its numbers cannot be; the device's.
+pub fn log_device(device: &dyn BlockDevice) -> backstitch_layout::Result<Option<LogDevice>> {
+    for kind in logs() {
+        if let Some(found) = kind.device(device)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// The mechanism of this name.

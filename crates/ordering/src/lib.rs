@@ -21,8 +21,8 @@
 //! A volume may be on another one: its blocks are contents of a file there ([`Volume::enter`]). The
 //! one graph keeps the order of both.
 //!
-//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is
-//! driven by the mount. What others may know of a mechanism is its [`MechanismKind`]; the crate
+//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`, `lffs`), and is
+//! driven by the mount; [`Transactions`] is what such logs have in common. What others may know of a mechanism is its [`MechanismKind`]; the crate
 //! `mechanisms` lists them all, and nobody but it names one.
 
 mod below;
@@ -37,7 +37,7 @@ mod volume;
 
 pub use groups::{GroupError, GroupId, Groups};
 pub use kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
-pub use log::{CloseError, Log, LogState, NoRoom};
+pub use log::{CloseError, Closed, Log, LogRules, LogState, Logged, NoRoom, Running, Transactions};
 pub use mechanism::{
     AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, Decision, INTERBUFFER, Mechanism,
     PatchSpec, SCHEDULER, SOFT, SYNC,

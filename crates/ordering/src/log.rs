@@ -3,11 +3,15 @@
 //! The mechanism itself never writes and never waits. The mount asks what is to be done, closes
 //! transactions between operations, and has the store write what they are waiting for.
 
+mod transactions;
+
 use std::time::Duration;
 
 use backstitch_device::Buffer;
 use backstitch_store::{PatchId, Store, VolumeId};
 use thiserror::Error;
+
+pub use transactions::{Closed, LogRules, Logged, Running, Transactions};
 
 /// The log has no room for the running transaction: older ones must go home first. Nothing was
 /// changed.

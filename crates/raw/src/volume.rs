@@ -275,10 +275,10 @@ impl FileSystem for RawVolume {
         inode: InodeNumber,
         first: u64,
         count: u64,
-    ) -> Step<(Option<u64>, u64)> {
+    ) -> Step<(Option<BlockNumber>, u64)> {
         Self::check_file(inode)?;
         match self.blocks.checked_sub(first) {
-            Some(rest @ 1..) => Ok((Some(first), count.min(rest))),
+            Some(rest @ 1..) => Ok((Some(BlockNumber(first)), count.min(rest))),
             _ => Ok((None, count)),
         }
     }

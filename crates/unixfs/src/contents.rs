@@ -165,14 +165,14 @@ impl<F: Format> UnixFs<F> {
         number: InodeNumber,
         first: u64,
         count: u64,
-    ) -> Step<(Option<u64>, u64)> {
+    ) -> Step<(Option<BlockNumber>, u64)> {
         let inode = self.read_inode(v, number)?;
         if inode.file_type() != Some(FileType::Regular) {
             return Err(Error::Invalid.into());
         }
         Ok(match self.map_blocks(v, &inode, first, count)? {
             Mapped::Hole(len) => (None, len.min(count)),
-            Mapped::Blocks(run) => (Some(run.start.0), run.len.min(count)),
+            Mapped::Blocks(run) => (Some(run.start), run.len.min(count)),
         })
     }
 

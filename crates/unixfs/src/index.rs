@@ -16,12 +16,12 @@ use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
 use crate::rules::{Rule, wait_for};
 use crate::state::UnixFs;
 use crate::state::directory_index::DirectoryIndex;
-use crate::state::name_table::{self, NameTable};
 use crate::state::room::RoomSummary;
 use backstitch_blocks::block_edit::{Room, find_gap, largest_gap};
 use backstitch_blocks::directory::{
     DirectoryError, Entry, EntryLayout, Found, entries, entry_at, required_len,
 };
+use backstitch_blocks::name_table::{self, NameTable};
 use backstitch_blocks::runs::Mapped;
 
 /// Directories of more blocks than this get an index in memory.

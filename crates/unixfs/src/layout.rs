@@ -3,16 +3,16 @@
 use std::ops::Range;
 
 use backstitch_layout::{
-    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
-    FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
+    AccessTimes, Allocate, Attributes, BlockNumber, Changed, DeferredStatistics, DirectoryEntry,
+    Error, FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
     ReclaimProgress, ReclaimStep, Rename, Seek, SetAttributes, SetXattrMode, Step, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::Format;
 use crate::state::UnixFs;
-use crate::state::free_runs::{FreeRuns, Freed};
 use backstitch_blocks::directory::NAME_MAX_BYTES;
+use backstitch_blocks::free_runs::{FreeRuns, Freed};
 
 impl<F: Format> UnixFs<F> {
     fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
@@ -206,7 +206,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         inode: InodeNumber,
         first: u64,
         count: u64,
-    ) -> Step<(Option<u64>, u64)> {
+    ) -> Step<(Option<BlockNumber>, u64)> {
         self.extent_at(v, inode, first, count)
     }
 

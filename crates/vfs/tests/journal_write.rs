@@ -3,7 +3,7 @@
 
 mod support;
 
-use backstitch_mechanisms::jbd2;
+use backstitch_mechanisms::one_flush_features;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -176,7 +176,7 @@ fn ext3_at_once(size_bytes: usize, block_bytes: u32) -> Vec<u8> {
     let mut mkfs = Mkfs {
         block_size: Some(block_bytes),
         journal_bytes: Some(1024 * u64::from(block_bytes)),
-        journal_features: jbd2::ASYNC_COMMIT,
+        journal_features: one_flush_features(),
         ..Mkfs::new([3; 16], [5; 16], 1_600_000_000)
     };
     mkfs.features.push("has_journal".to_owned());

@@ -95,7 +95,7 @@ fn the_journal_is_not_given_away() {
             };
             // The end of a log that is never so long.
             let end = map.blocks() - 5..map.blocks();
-            end.map(|at| map.block(at).unwrap() as usize).collect()
+            end.map(|at| map.block(at).unwrap().0 as usize).collect()
         });
     }
 }

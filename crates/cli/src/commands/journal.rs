@@ -5,16 +5,12 @@ use backstitch_files::error::{Error, Result, host};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, open_device};
 use backstitch_files::{show, size};
-use backstitch_journal::dump::{self, Line};
-use backstitch_journal::format::{ChecksumKind, ExternalJournal};
-use backstitch_journal::{Journal, JournalDevice};
 use backstitch_layout::tools::uuid_text;
-use backstitch_layout::{JournalHost, JournalLocation, JournalPlace};
-use backstitch_mechanisms::jbd2;
+use backstitch_layout::{JournalHost, JournalLocation, JournalPlace, LogRecord, LogSite};
+use backstitch_mechanisms::{log_device, logs};
 use serde_json::{Map, Value, json};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const WHAT: &str = "journal dump";
 
@@ -61,47 +57,71 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         read_only: true,
         ..DeviceOptions::default()
     };
-    let failed = |why: &dyn std::fmt::Display| Error::at_path(WHAT, &args.image, why);
     let device = open_device(WHAT, &args.image, read_only)?;
     let other = match &args.journal_dev {
         Some(path) => Some(open_device(WHAT, path, read_only)?),
         None => None,
     };
-    let found = found(&*device, other.as_deref());
-    let found = found.map_err(|error| foreign::explained(WHAT, &args.image, &*device, error))?;
-    let found = found.ok_or_else(|| failed(&"it has no journal"))?;
-    print(args, &found.journal)
+    let site = site(&*device, other.as_deref());
+    match show(args, site)? {
+        true => Ok(()),
+        false => Err(Error::at_path(WHAT, &args.image, "it has no journal")),
+    }
 }
 
-fn print(args: &DumpArgs, journal: &Journal<'_>) -> Result<()> {
-    let failed = |why: &dyn std::fmt::Display| Error::at_path(WHAT, &args.image, why);
-    let mut lines: Vec<Line> = Vec::new();
+/// Prints the records. Whether there is a log whose records can be printed.
+fn show(args: &DumpArgs, site: LogSite<'_>) -> Result<bool> {
+    let failed = |error| foreign::explained(WHAT, &args.image, site.device, error);
     if args.json {
-        dump::lines(journal, &mut |line| lines.push(line)).map_err(|error| failed(&error))?;
+        let mut records: Vec<Value> = Vec::new();
+        let is_there = dumped(site, &mut |record| records.push(record.json)).map_err(failed)?;
         let image = args.image.display().to_string();
-        return show::print_json(WHAT, &json!({ "image": image, "records": lines }));
+        if is_there {
+            show::print_json(WHAT, &json!({ "image": image, "records": records }))?;
+        }
+        return Ok(is_there);
     }
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
-    let dumped = dump::lines(journal, &mut |line| {
+    let is_there = dumped(site, &mut |record| {
         if written.is_ok() {
-            written = write!(out, "{line}");
+            written = out.write_all(record.text.as_bytes());
         }
     });
     match written.and_then(|()| out.flush()) {
         // Who closed the pipe has seen enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-        Err(error) => return Err(failed(&host(&error))),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(true),
+        Err(error) => return Err(Error::at_path(WHAT, &args.image, host(&error))),
         Ok(()) => {}
     }
-    dumped.map_err(|error| failed(&error))
+    is_there.map_err(failed)
 }
 
-/// A journal, and where it was found.
-struct Found<'d> {
-    journal: Journal<'d>,
-    /// Of the file system; `None` for a device that holds a journal only.
-    place: Option<JournalPlace>,
+fn dumped(site: LogSite<'_>, show: &mut dyn FnMut(LogRecord)) -> backstitch_layout::Result<bool> {
+    for kind in logs() {
+        if kind.records(site, show)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What can be told of the log of what is on a device; `None` where there is none, or nothing can.
+fn described(site: LogSite<'_>) -> backstitch_layout::Result<Option<Map<String, Value>>> {
+    for kind in logs() {
+        if let Some(members) = kind.describe(site)? {
+            return Ok(Some(members));
+        }
+    }
+    Ok(None)
+}
+
+fn site<'d>(device: &'d dyn BlockDevice, log_device: Option<&'d dyn BlockDevice>) -> LogSite<'d> {
+    LogSite {
+        device,
+        log_device,
+        host: journal_host(device),
+    }
 }
 
 /// How what a device holds hosts a journal; `None` where it never does.
@@ -113,46 +133,22 @@ fn place(device: &dyn BlockDevice) -> backstitch_layout::Result<Option<JournalPl
     journal_host(device).map_or(Ok(None), |host| host.place(device))
 }
 
-/// The journal of what is on a device, be that a file system or a journal of its own. `None` where
-/// there is none.
-fn found<'d>(
-    device: &'d dyn BlockDevice,
-    journal_device: Option<&'d dyn BlockDevice>,
-) -> backstitch_vfs::Result<Option<Found<'d>>> {
-    let alone = ExternalJournal::read(device).map_err(jbd2::from_journal)?;
-    if let Some(alone) = alone {
-        let blocks = JournalDevice::new(device, alone.block_bytes, Arc::new(alone.map));
-        let journal = Journal::open(blocks).map_err(jbd2::from_journal)?;
-        return Ok(Some(Found {
-            journal,
-            place: None,
-        }));
-    }
-    let Some(place) = place(device)? else {
-        return Ok(None);
-    };
-    Ok(Some(Found {
-        journal: jbd2::open(device, journal_device, &place)?,
-        place: Some(place),
-    }))
-}
-
 /// What `info` shows of a device that holds a journal and no file system; `None` where it holds
 /// something else.
 pub(super) fn device_document(image: &Path, device: &dyn BlockDevice) -> Result<Option<Value>> {
     let failed = |why: &dyn std::fmt::Display| Error::at_path("info", image, why);
-    let alone = ExternalJournal::read(device).map_err(|error| failed(&error))?;
+    let alone = log_device(device).map_err(|error| failed(&error))?;
     let Some(alone) = alone else {
         return Ok(None);
     };
     let label = backstitch_formats::of(device).journal_label(device);
     let (label, features) = label.map_err(|error| failed(&error))?;
     let mut journal = Map::new();
-    match found(device, None) {
-        Ok(Some(found)) => {
-            let needs_recovery = !found.journal.superblock().is_empty();
-            journal.insert("needs_recovery".into(), needs_recovery.into());
-            journal.extend(details(&found));
+    match described(site(device, None)) {
+        Ok(Some(members)) => {
+            let is_empty = members.get("is_empty") == Some(&Value::Bool(true));
+            journal.insert("needs_recovery".into(), (!is_empty).into());
+            journal.extend(members);
         }
         Ok(None) => {}
         Err(error) => drop(journal.insert("error".into(), error.to_string().into())),
@@ -175,7 +171,7 @@ pub(super) fn device_document(image: &Path, device: &dyn BlockDevice) -> Result<
 /// The error of a command that wants a file system, where a device holds another one's journal.
 pub(super) fn refuse_journal(what: &str, image: &Path, device: &dyn BlockDevice) -> Result<()> {
     // What is damaged is for the command itself to name.
-    let Ok(Some(_)) = ExternalJournal::read(device) else {
+    let Ok(Some(_)) = log_device(device) else {
         return Ok(());
     };
     let why = "it is a journal, and no file system";
@@ -201,48 +197,12 @@ pub(super) fn summary(device: &dyn BlockDevice, journal_device: Option<&dyn Bloc
             return members.into();
         }
     }
-    match found(device, journal_device) {
-        Ok(Some(found)) => members.extend(details(&found)),
+    match described(site(device, journal_device)) {
+        Ok(Some(described)) => members.extend(described),
         Ok(None) => {}
         Err(error) => drop(members.insert("error".into(), error.to_string().into())),
     }
     members.into()
-}
-
-fn details(found: &Found<'_>) -> Map<String, Value> {
-    let sb = found.journal.superblock();
-    let bytes = u64::from(sb.blocks) * u64::from(sb.block_bytes);
-    // How large the file system is that a journal alone is for is not known.
-    let home_blocks = (found.place.as_ref()).map_or(u64::MAX, |place| place.home_blocks);
-    let scan = found.journal.scan(home_blocks);
-    let transactions = scan.map(|scan| scan.end.distance(scan.first));
-    let mut members = Map::new();
-    let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
-    put("version", sb.version.into());
-    put("size_bytes", bytes.into());
-    put("blocks", sb.blocks.into());
-    put("features", json!(sb.features.names()));
-    put("not_writable_for", json!(sb.features.unwritable()));
-    put("uuid", uuid_text(&sb.uuid).into());
-    put("sequence", sb.sequence.0.into());
-    put("start", sb.start.into());
-    put("first", sb.first.into());
-    put("error_number", sb.error_number.into());
-    put("is_empty", sb.is_empty().into());
-    let checksums = match sb.checksums().kind {
-        ChecksumKind::None => None,
-        ChecksumKind::Transaction => Some("crc32"),
-        ChecksumKind::Short | ChecksumKind::Full => Some("crc32c"),
-    };
-    put("checksum_type", json!(checksums));
-    let users = sb.users.iter().filter(|user| **user != [0; 16]);
-    let users: Vec<String> = users.map(uuid_text).collect();
-    put("users", json!(users));
-    match transactions {
-        Ok(transactions) => drop(put("transactions", transactions.into())),
-        Err(error) => drop(put("error", error.to_string().into())),
-    }
-    members
 }
 
 /// The same in one line.

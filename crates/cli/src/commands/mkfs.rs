@@ -11,11 +11,10 @@ use backstitch_files::named::{Named, NamedPart, Part};
 use backstitch_files::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use backstitch_files::{show, size};
 use backstitch_formats::{Layout, Unknown};
-use backstitch_journal::format::ExternalJournal;
 use backstitch_layout::tools::{
     Info, JournalFeatures, MadeJournal, Mkfs, MkfsError, MkfsJournal, uuid_text,
 };
-use backstitch_mechanisms::jbd2;
+use backstitch_mechanisms::{log_device, one_flush_features};
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -327,7 +326,7 @@ fn wanted(args: &Args) -> Result<(Layout, Mkfs)> {
 /// What the journal is to use.
 fn journal_features(args: &Args) -> JournalFeatures {
     match args.journal_async_commit {
-        true => jbd2::ASYNC_COMMIT,
+        true => one_flush_features(),
         false => JournalFeatures::default(),
     }
 }
@@ -362,7 +361,7 @@ fn journal_device(args: &Args, wanted: &mut Mkfs) -> Result<Option<Arc<dyn Block
     };
     let failed = |what: &dyn std::fmt::Display| Error::at_path("mkfs", path, what);
     let device = open_device("mkfs", path, DeviceOptions::default())?;
-    let found = ExternalJournal::read(&*device).map_err(|e| failed(&e))?;
+    let found = log_device(&*device).map_err(|e| failed(&e))?;
     let Some(found) = found else {
         return Err(match foreign::found(&*device) {
             Some(other) => failed(&format!("it holds {}, and no journal", other.name)),

@@ -25,7 +25,7 @@ const OF_LAYOUTS: &[(&str, &[Id])] = &[
 /// The same, of the journal.
 const OF_JOURNAL: &[(&str, &[Journal])] = &[
     (
-        "crates/journal/tests/module.rs",
+        "crates/journal/tests/module/main.rs",
         &[
             Journal::CommitAfterReusedContents,
             Journal::RunsBelongToOneTransaction,
@@ -61,7 +61,7 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
 /// The same, of what all mechanisms share.
 const OF_ORDERING: &[(&str, &[Ordering])] = &[
     (
-        "crates/ordering/tests/volume.rs",
+        "crates/ordering/tests/volume/stacked.rs",
         &[Ordering::NewPlaceIsNotSuperseded],
     ),
     (

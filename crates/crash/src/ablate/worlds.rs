@@ -6,7 +6,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::steps::{self, Steps};
 use backstitch_layout::tools::JournalFeatures;
-use backstitch_mechanisms::{Ordering, jbd2, usual_for};
+use backstitch_mechanisms::{Ordering, usual_for};
 use backstitch_store::Optimisations;
 
 use super::{Ablation, ROUNDS, Round};
@@ -47,8 +47,7 @@ impl World {
     /// What is explored in one of them only is added to the workloads.
     pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
         let ordering = ablation.ordering;
-        let log = |of: Ordering| of.log_kind().map(|kind| kind.name());
-        let is_journal = ordering.has_log() && log(ordering) == log(usual_for(true));
+        let one_flush = (ordering.log_kind()).map_or(&[][..], |kind| kind.one_flush_features());
         let made = |features: JournalFeatures| {
             let options = ImageOptions {
                 journal_features: features,
@@ -77,13 +76,13 @@ impl World {
             })?;
             worlds.push(world(STACK, &stacked, false, Steps::Usual));
         }
-        if is_journal {
-            let at_once = made(jbd2::ASYNC_COMMIT)?;
+        if ordering.has_log() {
             worlds.push(world("small steps", &plain, false, Steps::Small));
-            worlds.push(world("async commit", &at_once, false, Steps::Usual));
-            worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));
-        } else if ordering.has_log() {
-            worlds.push(world("small steps", &plain, false, Steps::Small));
+            if !one_flush.is_empty() {
+                let at_once = made(one_flush)?;
+                worlds.push(world("async commit", &at_once, false, Steps::Usual));
+                worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));
+            }
         } else if let Some((made, on_them)) = scripts::on_crossing_names() {
             worlds.push(World {
                 has_crossing_names: true,

@@ -1,8 +1,6 @@
 //! From one life of an image to the next: power cuts in the middle of a workload, and mounts with
 //! another mechanism.
 
-use std::ops::Range;
-
 use backstitch_crash_core::closed;
 use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::frontier::Frontier;
@@ -10,9 +8,9 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Nobody, Watcher};
 use backstitch_crash_core::operation::Operation;
 use backstitch_device::BlockDevice;
-use backstitch_layout::Result;
 use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
-use backstitch_mechanisms::{Ordering, jbd2};
+use backstitch_layout::{LogSite, LogTrial, Result};
+use backstitch_mechanisms::{Ordering, logs};
 use fastrand::Rng as Random;
 
 use super::{Machine, full};
@@ -130,10 +128,8 @@ pub(crate) fn prepared(image: &Fork, operations: &[Operation], engine: Engine) -
     let mut image = image.clone();
     for operation in operations {
         match operation {
-            Operation::LogBlocks(blocks) => image = with_log_blocks(image, *blocks)?,
-            Operation::LogSequence(number) => {
-                image = with_journal(image, |superblock| put(superblock, SEQUENCE, *number))?;
-            }
+            Operation::LogBlocks(blocks) => image = tried(image, LogTrial::Blocks(*blocks))?,
+            Operation::LogSequence(number) => image = tried(image, LogTrial::Sequence(*number))?,
             Operation::FewBlocks(left) => image = full::with_few_blocks(image, *left, engine)?,
             _ => break,
         }
@@ -141,40 +137,22 @@ pub(crate) fn prepared(image: &Fork, operations: &[Operation], engine: Engine) -
     Ok(image)
 }
 
-/// Where a journal's superblock has the position of the log's first block, that behind its last
-/// one, and the next number.
-const FIRST: Range<usize> = 0x14..0x18;
-const END: Range<usize> = 0x10..0x14;
-const SEQUENCE: Range<usize> = 0x18..0x1c;
-
-fn put(superblock: &mut [u8], field: Range<usize>, value: u32) {
-    superblock[field].copy_from_slice(&value.to_be_bytes());
-}
-
-/// The log is at the end of the journal. No other driver takes one that is so short.
-fn with_log_blocks(image: Fork, blocks: u32) -> Result<Fork> {
-    with_journal(image, |superblock| {
-        let mut end = [0; 4];
-        end.copy_from_slice(&superblock[END]);
-        let first = u32::from_be_bytes(end).saturating_sub(blocks).max(1);
-        put(superblock, FIRST, first);
-    })
-}
-
-/// Changes the superblock of an image's journal, where it has one.
-fn with_journal(mut image: Fork, change: impl FnOnce(&mut [u8])) -> Result<Fork> {
+/// The image with its empty log as a workload wants it, where it has a log with which that can be
+/// tried.
+fn tried(mut image: Fork, trial: LogTrial) -> Result<Fork> {
     let device = ForkDevice::new(image.clone());
     let (home, other) = device.parts();
-    let other = other.as_ref().map(|other| other as &dyn BlockDevice);
-    let Ok(setup) = jbd2::setup(&home, other, image.kind().journal_host())? else {
-        return Ok(image);
+    let kind = image.kind();
+    let site = LogSite {
+        device: &home,
+        log_device: other.as_ref().map(|other| other as &dyn BlockDevice),
+        host: Some(kind.journal_host()),
     };
-    let position = setup.map.superblock();
-    let Some(block) = setup.map.block(position) else {
-        return Ok(image);
-    };
-    let mut bytes = image.block(block).to_vec();
-    change(&mut bytes);
-    image.set_block(block, bytes.into());
+    for kind in logs() {
+        if let Some((block, bytes)) = kind.trial(site, trial)? {
+            image.set_block(block, bytes.into());
+            break;
+        }
+    }
     Ok(image)
 }

@@ -94,7 +94,7 @@ fn check_superblock<S: Source + ?Sized>(
 ) -> Result<(), CheckError> {
     let (sb, place) = (context.sb, Location::inode(JOURNAL_INODE));
     let (mut bytes, mut scratch) = ([0; SUPERBLOCK_BYTES], Vec::new());
-    let first = BlockNumber(map.block(0).unwrap_or_default());
+    let first = map.block(0).unwrap_or_default();
     bytes.copy_from_slice(&context.block(first, &mut scratch)?[..SUPERBLOCK_BYTES]);
     let blocks = map.blocks();
     match Superblock::parse(&bytes, sb.block_size, blocks, 0) {

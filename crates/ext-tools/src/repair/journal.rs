@@ -57,7 +57,7 @@ impl Fixer<'_, '_> {
         let Ok(map) = self.journal_context(|context| find(context, copy))? else {
             return Ok(false);
         };
-        let first = BlockNumber(map.block(0).unwrap_or_default());
+        let first = map.block(0).unwrap_or_default();
         let bytes = self.block(first)?;
         let (blocks, size) = (map.blocks(), self.sb.block_size);
         let superblock = mended(&bytes, size, blocks);
@@ -96,7 +96,7 @@ impl Fixer<'_, '_> {
         };
         let mut blocks = indirect.into_inner();
         for run in map.iter().flat_map(|map| map.runs()) {
-            blocks.extend(BlockNumber(run.block).run(run.blocks.into()));
+            blocks.extend(run.block.run(run.blocks.into()));
         }
         Ok((blocks, map))
     }

@@ -59,7 +59,7 @@ pub(super) fn next(
     }
     edit.finish(next)?;
     let changed = edit.changed.into_iter();
-    found.blocks = changed.map(|(block, bytes)| (block.0, bytes)).collect();
+    found.blocks = changed.collect();
     Ok(found)
 }
 

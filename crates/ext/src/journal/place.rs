@@ -188,7 +188,7 @@ pub(super) fn log_file(
     number: InodeNumber,
 ) -> Result<Vec<Range<u64>>> {
     let map = from_inode(device, sb, number)?;
-    let run = |run: &JournalRun| run.block..run.block + u64::from(run.blocks);
+    let run = |run: &JournalRun| run.block.0..run.end().0;
     Ok(map.runs().iter().map(run).collect())
 }
 
@@ -343,14 +343,13 @@ impl Walk<'_> {
         }
         match self.runs.last_mut() {
             Some(run)
-                if run.block + u64::from(run.blocks) == first.0
-                    && u64::from(run.position + run.blocks) == self.next =>
+                if run.end() == first && u64::from(run.position + run.blocks) == self.next =>
             {
                 run.blocks += count as u32;
             }
             _ => self.runs.push(JournalRun {
                 position: self.next as u32,
-                block: first.0,
+                block: first,
                 blocks: count as u32,
             }),
         }
@@ -362,19 +361,18 @@ impl Walk<'_> {
     fn is_in_line(&self, block: BlockNumber) -> bool {
         self.runs.last().is_some_and(|run| {
             let is_next = u64::from(run.position + run.blocks) == self.next;
-            is_next && run.block + u64::from(run.blocks) == block.0
+            is_next && run.end() == block
         })
     }
 
     /// Leaves a gap where a block was claimed before.
     fn take_back(&mut self, block: BlockNumber) {
-        let has =
-            |run: &JournalRun| (run.block..run.block + u64::from(run.blocks)).contains(&block.0);
+        let has = |run: &JournalRun| (run.block..run.end()).contains(&block);
         let Some(index) = self.runs.iter().position(has) else {
             return;
         };
         let run = self.runs.remove(index);
-        let before = (block.0 - run.block) as u32;
+        let before = (block - run.block) as u32;
         let parts = [
             JournalRun {
                 blocks: before,
@@ -382,7 +380,7 @@ impl Walk<'_> {
             },
             JournalRun {
                 position: run.position + before + 1,
-                block: block.0 + 1,
+                block: block + 1,
                 blocks: run.blocks - before - 1,
             },
         ];

@@ -4,12 +4,11 @@
 
 use backstitch_device::BlockDevice;
 use backstitch_formats::{journal_host, usual};
-use backstitch_journal::recovery::Damage;
 use backstitch_layout::tools::{
     CheckOptions, DeviceSource, EXIT_UNCORRECTED, Mode, RepairOptions, Report,
 };
-use backstitch_layout::{RecoveryMark, Timestamp};
-use backstitch_mechanisms::jbd2;
+use backstitch_layout::{LogDamage, LogKind, LogSite, RecoveryMark, Timestamp};
+use backstitch_mechanisms::logs;
 
 use crate::base::{Base, TIME_SECONDS};
 use crate::{Input, damage};
@@ -74,7 +73,13 @@ fn replay(device: &dyn BlockDevice) {
         seconds: TIME_SECONDS.into(),
         nanoseconds: 0,
     };
-    if jbd2::recover(device, None, journal_host(), now, Damage::Skip).is_err() {
+    let site = LogSite {
+        device,
+        log_device: None,
+        host: Some(journal_host()),
+    };
+    let recover = |kind: &dyn LogKind| kind.recover(site, now, LogDamage::GiveUp);
+    if logs().into_iter().any(|kind| recover(kind).is_err()) {
         let mark = RecoveryMark {
             is_damaged: true,
             ..RecoveryMark::default()

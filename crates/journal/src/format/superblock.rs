@@ -351,6 +351,12 @@ impl Superblock {
         self.raw.s_errno = 0.into();
     }
 
+    /// Has the log begin at this position: an empty log becomes shorter.
+    pub fn set_first(&mut self, first: u32) {
+        self.first = first;
+        self.raw.s_first = first.into();
+    }
+
     /// Notes the one file system whose journal this is, on a device of its own.
     pub fn set_user(&mut self, file_system: [u8; 16]) {
         self.users = vec![file_system];

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use backstitch_device::Buffer;
 use backstitch_ordering::{
-    BlockClass, Change, CloseError, Log, LogState, NoRoom, PatchId, VolumeId,
+    BlockClass, Change, CloseError, Log, LogState, NoRoom, PatchId, Running, VolumeId,
 };
-use backstitch_store::{PatchKind, Store};
+use backstitch_store::Store;
 
-use super::{Closed, JournalMechanism, JournalMode, Logged, Running, Stage, superblock_block};
+use super::{JournalMechanism, JournalMode, OwnClosed, OwnRunning, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
 use crate::format::{ChecksumKind, Sequence, revoke};
 use crate::rules::{Rule, holds, implied, wait_for_now};
@@ -16,9 +16,6 @@ use crate::transaction;
 
 /// Blocks that a scope may change, or a part of the log where that is small.
 const MOST_PER_SCOPE: u32 = 1024;
-/// Tails of groups that are taken apart for one change; what is nested deeper than that ends the
-/// transaction.
-const MOST_TAKEN_APART: usize = 64;
 
 impl JournalMechanism {
     /// Room kept for one more operation, and for what is put off until the end.
@@ -28,12 +25,12 @@ impl JournalMechanism {
 
     /// The blocks that the running transaction changes, and those that it will.
     fn blocks(&self) -> usize {
-        self.running.blocks.len() + self.running.expected.len()
+        self.transactions.running.blocks.len() + self.transactions.running.expected.len()
     }
 
     fn size(&self, more: usize) -> u32 {
         let copies = self.blocks() + more;
-        let revokes = self.running.revokes.len() + more;
+        let revokes = self.transactions.running.own.revokes.len() + more;
         transaction::log_blocks(&self.superblock, copies, revokes) as u32
     }
 
@@ -49,7 +46,7 @@ impl JournalMechanism {
 
     /// The bytes of the running transaction's blocks as they are to be on the disk, by number.
     fn copies(&self, store: &Store, volume: VolumeId) -> Vec<(u64, Buffer)> {
-        let mut copies: Vec<(u64, Buffer)> = (self.running.blocks.keys())
+        let mut copies: Vec<(u64, Buffer)> = (self.transactions.running.blocks.keys())
             .map(|block| {
                 let bytes = store.for_disk(volume, *block);
                 // It has a patch that waits for the hold.
@@ -84,28 +81,29 @@ impl JournalMechanism {
         log: &[Buffer],
         awaited: usize,
     ) -> Option<PatchId> {
-        let mut after = Vec::with_capacity(self.running.contents.len());
+        let mut after = Vec::with_capacity(self.transactions.running.own.contents.len());
         let mut beside = Vec::new();
         if self.mode != JournalMode::Ordered {
             implied(Rule::CommitAfterContents, || {
-                self.running.contents.is_empty()
+                self.transactions.running.own.contents.is_empty()
             });
         }
         if holds(Rule::CommitAfterContents) {
-            after.extend(self.running.contents.iter().map(|c| c.1));
+            after.extend(self.transactions.running.own.contents.iter().map(|c| c.1));
             after.sort_unstable();
             after.dedup();
         }
         after.push(wait_for_now(
             store.graph(),
             Rule::CommitAfterEarlierCommit,
-            self.last,
+            self.transactions.last,
         ));
-        after.extend_from_slice(&self.running.after);
+        after.extend_from_slice(&self.transactions.running.after);
         let (commit, rest) = log.split_last()?;
         let at = |index: usize| {
             let position = self.superblock.advance(self.head, index as u32);
-            self.map.block(position).expect("the log is in the journal")
+            let place = self.map.block(position);
+            place.expect("the log is in the journal").0
         };
         let (class, mut run) = (BlockClass::Journal, PatchId::COMMITTED);
         for (index, bytes) in rest.iter().enumerate() {
@@ -167,7 +165,7 @@ impl JournalMechanism {
     /// was put off. The list of orphans and the counters come after that.
     pub(super) fn blocks_left(&self) -> usize {
         let reserve = self.reserve();
-        match self.is_closing {
+        match self.transactions.is_closing {
             false => reserve,
             true => self.free().saturating_sub(self.size(reserve / 2)) as usize,
         }
@@ -181,15 +179,12 @@ impl Log for JournalMechanism {
         // this one.
         let limit = (self.superblock.log_blocks() / 3) as usize;
         let reserve = self.reserve();
-        let running = &self.running;
+        let running = &self.transactions.running;
         LogState {
-            is_dirty: self.stage == Stage::Through
-                && !(running.hold.is_none()
-                    && running.blocks.is_empty()
-                    && running.revokes.is_empty()
-                    && self.tokens.is_empty()),
+            is_dirty: self.transactions.is_through
+                && !(self.transactions.is_clean() && running.own.revokes.is_empty()),
             running: running.hold,
-            last: self.last,
+            last: self.transactions.last,
             is_large: self.blocks() > limit,
             // For one more operation, and then for what is put off.
             is_full: self.size(2 * reserve) > self.free(),
@@ -199,64 +194,24 @@ impl Log for JournalMechanism {
     }
 
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {
-        let is_closed = || self.log.iter().any(|t| t.hold == id);
-        self.running.hold.is_some() && is_empty(store, id) && !is_closed()
+        self.transactions.waits_for_running(store, id)
     }
 
     fn is_of(&self, store: &Store, id: PatchId) -> bool {
-        let is_hold =
-            |id: PatchId| self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
-        let stands_for_one = || {
-            let of = store.graph().dependencies(id);
-            is_empty(store, id) && of.into_iter().any(|(id, _)| is_hold(id))
-        };
-        !store.graph().is_live(id) || is_hold(id) || stands_for_one()
+        self.transactions.is_of(store, id)
     }
 
     fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool {
-        if self.stage == Stage::Past || !holds(Rule::CommitAfterOtherVolumes) {
-            return true;
-        }
-        let mut left: Vec<PatchId> = patches.to_vec();
-        let mut seen = Vec::new();
-        let mut taken_apart = 0;
-        while let Some(id) = left.pop() {
-            let is_own = self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
-            if is_own || self.running.others.contains(&id) || !store.graph().is_live(id) {
-                continue;
-            }
-            let hold = self.running.hold;
-            match hold.map(|hold| store.graph_mut().add_dependency(hold, id)) {
-                // The tail of a group that changed something in this very transaction, and
-                // elsewhere: the latter is what counts.
-                Some(Err(_)) if is_empty(store, id) && taken_apart < MOST_TAKEN_APART => {
-                    // One volume of a stack may have a log. Of another one's running transaction it
-                    // would not do to come after what its hold comes after now: there may be more.
-                    debug_assert!(!store.graph().is_held(id), "the hold of another log");
-                    taken_apart += 1;
-                    let of = store.graph().dependencies(id);
-                    if holds(Rule::PartsOfGroupsCount) {
-                        left.extend(of.into_iter().map(|d| d.0));
-                    }
-                }
-                Some(Err(_)) => return false,
-                _ => self.running.after.push(id),
-            }
-            seen.push(id);
-        }
-        // Only now: what comes again after a "no" is to be told the same.
-        self.running.note_others(store, seen);
-        true
+        self.transactions.come_after(store, patches)
     }
 
     fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId {
-        self.stage = Stage::Through;
-        self.volume = volume;
+        self.transactions.start(volume);
         self.write_tail(store, volume, Duration::ZERO, self.head)
     }
 
     fn begin_close(&mut self) {
-        self.is_closing = true;
+        self.transactions.is_closing = true;
     }
 
     fn close(
@@ -266,26 +221,34 @@ impl Log for JournalMechanism {
         now: Duration,
         time: (u64, u32),
     ) -> Result<PatchId, CloseError> {
-        let running = &self.running;
-        let (copies, revokes) = (running.blocks.len(), running.revokes.len());
+        let running = &self.transactions.running;
+        let (copies, revokes) = (running.blocks.len(), running.own.revokes.len());
         let needed = transaction::log_blocks(&self.superblock, copies, revokes) as u32;
         let free = self.free();
         if needed > free {
             return Err(NoRoom { needed, free }.into());
         }
-        self.is_closing = false;
+        self.transactions.is_closing = false;
         let hold = self.hold(store);
         let copies = self.copies(store, volume);
-        let mut contents = std::mem::take(&mut self.running.contents);
+        let mut contents = std::mem::take(&mut self.transactions.running.own.contents);
         // What went through the log waits for the hold.
-        contents
-            .retain(|(block, id)| !self.running.has_logged(*block) && store.graph().is_live(*id));
+        contents.retain(|(block, id)| {
+            !self.transactions.running.has_logged(*block) && store.graph().is_live(*id)
+        });
         if !holds(Rule::CommitAfterReusedContents) {
-            contents.retain(|(block, _)| !self.running.freed.contains(block));
+            contents.retain(|(block, _)| !self.transactions.running.freed.contains(block));
         }
-        self.running.contents = contents;
-        let revokes: Vec<u64> = self.running.revokes.iter().copied().collect();
-        let sequence = self.sequence(self.number);
+        self.transactions.running.own.contents = contents;
+        let revokes: Vec<u64> = self
+            .transactions
+            .running
+            .own
+            .revokes
+            .iter()
+            .copied()
+            .collect();
+        let sequence = self.sequence(self.transactions.number);
         let log = transaction::encode(&self.superblock, sequence, &copies, &revokes, time);
         debug_assert_eq!(log.len(), needed as usize);
         let awaited = self.revoke_blocks_awaited(revokes.len());
@@ -297,40 +260,36 @@ impl Log for JournalMechanism {
             added.map_err(|error| CloseError::Contradiction(error.to_string()))?;
         }
         store.graph_mut().release(hold);
-        let running = std::mem::take(&mut self.running);
-        self.note_closed(running, hold, &copies, needed);
+        let running = std::mem::take(&mut self.transactions.running);
+        self.note_closed(running, hold, needed);
         Ok(hold)
     }
 
     fn home(&mut self, store: &Store, into: &mut Vec<PatchId>) {
         self.look_at_home(store);
         self.what_keeps_the_tail(into);
-        into.retain(|id| store.graph().is_live(*id));
-        if into.is_empty() {
-            // A caller that waits for room must not be told that there is nothing to wait for while
-            // a transaction is on its way.
-            let holds = self.log.iter().map(|t| t.hold);
-            into.extend(holds.filter(|hold| store.graph().is_live(*hold)));
-        }
+        self.transactions.retain_pending(store, into);
     }
 
     fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> Option<PatchId> {
         self.look_at_home(store);
-        match self.tail {
-            Some((id, past)) if past == self.at_home => return Some(id),
-            None if self.at_home == 0 => return None,
-            _ => {}
+        if !self.transactions.can_move_tail() {
+            return self.transactions.tail_on_its_way();
         }
-        let start = self.log.get(self.at_home).map_or(self.head, |t| t.start);
+        let start = self
+            .transactions
+            .not_at_home()
+            .next()
+            .map_or(self.head, |t| t.own.start);
         let id = self.write_tail(store, volume, now, start);
-        self.tail = Some((id, self.at_home));
+        self.transactions.note_tail(id);
         Some(id)
     }
 
     fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId {
         self.look_at_home(store);
-        debug_assert_eq!(self.at_home, self.log.len(), "everything is at home");
-        if self.at_home < self.log.len() {
+        debug_assert!(self.transactions.is_all_at_home(), "everything is at home");
+        if !self.transactions.is_all_at_home() {
             return PatchId::COMMITTED;
         }
         self.write_tail(store, volume, now, 0)
@@ -339,56 +298,34 @@ impl Log for JournalMechanism {
     fn emptied(&self) -> Option<(u64, Buffer)> {
         let place = self.map.block(self.map.superblock())?;
         let mut superblock = self.superblock.clone();
-        superblock.set_tail(0, self.sequence(self.number));
+        superblock.set_tail(0, self.sequence(self.transactions.number));
         let block = superblock_block(&superblock);
-        self.map.is_own(place).then(|| (place, block.into()))
+        self.map.is_own(place).then(|| (place.0, block.into()))
     }
 
     fn stop(&mut self) {
-        self.stage = Stage::Past;
+        self.transactions.stop();
     }
 }
 
 impl JournalMechanism {
-    fn note_closed(&mut self, running: Running, hold: PatchId, copies: &[(u64, Buffer)], len: u32) {
-        let number = self.number;
-        let awaited: Vec<u64> = running.contents.iter().map(|c| c.0).collect();
+    fn note_closed(&mut self, running: Running<OwnRunning>, hold: PatchId, len: u32) {
+        let number = self.transactions.number;
+        let mut running = running;
+        let own = std::mem::take(&mut running.own);
+        let awaited: Vec<u64> = own.contents.iter().map(|c| c.0).collect();
         for block in &awaited {
             self.awaited.insert(*block, number);
         }
-        for block in &running.freed {
-            self.freed.insert(*block, (number, hold));
-        }
-        let blocks: Vec<u64> = copies.iter().map(|(block, _)| *block).collect();
-        for (block, original) in running.blocks {
-            let logged = Logged {
-                number,
-                original,
-                freed_by: None,
-            };
-            self.logged.insert(block, logged);
-        }
-        self.log.push_back(Closed {
-            number,
-            hold,
+        let own = OwnClosed {
             start: self.head,
             len,
-            left: blocks.len(),
-            blocks,
-            freed: running.freed,
             awaited,
-            runs: running.runs,
-        });
+            runs: own.runs,
+        };
+        self.transactions.note_closed(running, hold, own);
         self.head = self.superblock.advance(self.head, len);
         self.used += len;
-        self.number += 1;
         self.commits += 1;
-        self.last = hold;
     }
-}
-
-/// Whether the patch stands for others. None but holds are held, so there is nothing in it but what
-/// it depends on.
-fn is_empty(store: &Store, id: PatchId) -> bool {
-    store.graph().info(id).map(|i| i.kind) == Some(PatchKind::Empty)
 }

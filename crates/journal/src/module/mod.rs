@@ -57,11 +57,11 @@ mod log;
 mod runs;
 mod tail;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use backstitch_ordering::{
-    BlockClass, Decision, Log, Mechanism, MechanismKind, PatchId, PatchSpec, VolumeId,
+    BlockClass, Decision, Log, LogRules, Mechanism, MechanismKind, PatchId, PatchSpec, Transactions,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -69,7 +69,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::format::features::INCOMPAT_REVOKE;
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
-use crate::rules::{Rule, holds, implied, wait_for_now};
+use crate::rules::{Rule, holds, implied};
 use backstitch_layout::JournalMap;
 
 pub use kind::JournalMode;
@@ -83,124 +83,59 @@ pub struct Setup {
     pub map: Arc<JournalMap>,
 }
 
-/// Whether changes go through the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Before it is started, and after it was stopped.
-    Past,
-    Through,
-}
-
-/// The transaction that operations add to.
+/// What of the running transaction only a journal keeps.
 #[derive(Debug, Default)]
-struct Running {
-    /// Made with the first change.
-    hold: Option<PatchId>,
-    /// Patches of other volumes that the commit record waits for: patchgroups have it come after
-    /// them.
-    after: Vec<PatchId>,
-    /// What the transaction is known to come after: these, and tails of groups that were taken
-    /// apart because the rest of them is in it.
-    others: FxHashSet<PatchId>,
-    prune_others_at: usize,
-    /// The blocks changed, each with its patch.
-    blocks: FxHashMap<u64, PatchId>,
-    /// Blocks that what was put off until its end will change.
-    expected: FxHashSet<u64>,
+struct OwnRunning {
     revokes: BTreeSet<u64>,
     /// Contents that must be there before the commit record.
     contents: Vec<(u64, PatchId)>,
     /// Their patches: of one file they are one run, see [`Mechanism::run`].
     runs: FxHashSet<PatchId>,
-    /// The run of what is changed of blocks that nothing else was pending on.
-    changed: Option<PatchId>,
-    /// The patch made last, which may be that run.
-    newest: Option<PatchId>,
-    freed: Vec<u64>,
-    /// Those of them that were among `blocks`: what is still pending on them may wait for the hold.
-    freed_logged: FxHashSet<u64>,
 }
 
-impl Running {
-    /// Whether a change of the block went through the log, though the block may have been freed
-    /// since.
-    fn has_logged(&self, block: u64) -> bool {
-        self.blocks.contains_key(&block) || self.freed_logged.contains(&block)
-    }
-
-    /// Notes what the transaction comes after. What has got onto stable storage meanwhile leaves as
-    /// there is more of it.
-    fn note_others(&mut self, store: &Store, others: Vec<PatchId>) {
-        if self.others.len() + others.len() > self.prune_others_at.max(32) {
-            self.others.retain(|id| store.graph().is_live(*id));
-            self.after.retain(|id| store.graph().is_live(*id));
-            self.prune_others_at = 2 * (self.others.len() + others.len());
-        }
-        self.others.extend(others);
-    }
-}
-
-/// A transaction that is in the log, or on its way there.
+/// What of a closed transaction only a journal keeps.
 #[derive(Debug)]
-struct Closed {
-    number: u64,
-    hold: PatchId,
+struct OwnClosed {
+    /// Its first block, as a position in the log.
     start: u32,
+    /// Its blocks in the log.
     len: u32,
-    blocks: Vec<u64>,
-    freed: Vec<u64>,
     /// The blocks of contents that its commit record waits for.
     awaited: Vec<u64>,
     /// The patches of contents that were made in it.
     runs: FxHashSet<PatchId>,
-    /// The blocks from here on are at home, or in a later transaction.
-    left: usize,
 }
 
-/// What is known of a block that has a copy in the log.
-#[derive(Clone, Copy, Debug)]
-struct Logged {
-    /// The last transaction with a copy of it.
-    number: u64,
-    /// Its original's patch.
-    original: PatchId,
-    /// Freed by this transaction since.
-    freed_by: Option<u64>,
-}
+/// The journal's names of the rules that all logs have.
+static RULES: LogRules = LogRules {
+    hold_after_earlier_hold: Rule::HoldAfterEarlierHold.id(),
+    after_other_volumes: Rule::CommitAfterOtherVolumes.id(),
+    parts_of_groups_count: Some(Rule::PartsOfGroupsCount.id()),
+    contents_after_closed: Rule::ContentsAfterClosed.id(),
+    reuse_after_freeing: Rule::ReuseAfterFreeing.id(),
+    freed_count_as_logged: Some(Rule::FreedCountAsLogged.id()),
+    at_home_only_if_committed: Rule::AtHomeOnlyIfCommitted.id(),
+    room_is_free_once_tail_moved: Rule::SpaceIsFreeOnceTailMoved.id(),
+    homes_are_parted_from_runs: Rule::OriginalsArePartedFromRuns.id(),
+    part_of_homes_is_noted: Some(Rule::PartOfOriginalsIsNoted.id()),
+};
 
 /// A journal in the volume that it is for. See the module's documentation.
 pub struct JournalMechanism {
     mode: JournalMode,
     map: Arc<JournalMap>,
     superblock: Superblock,
-    stage: Stage,
-    /// The volume that it is for, once it is started.
-    volume: VolumeId,
-    running: Running,
-    /// The running transaction's number; the first one is 0, and has the superblock's sequence.
-    number: u64,
+    /// The running transaction's number is 0 at the start, and has the superblock's sequence.
     first_sequence: u32,
-    is_closing: bool,
-    tokens: Vec<u64>,
-    /// From the tail that is on the disk on.
-    log: VecDeque<Closed>,
-    /// How many of them, from the first on, are committed, and how many are at home.
-    committed: usize,
-    at_home: usize,
-    /// The tail on its way to the disk, and how many transactions it moves past.
-    tail: Option<(PatchId, usize)>,
-    /// Where the next transaction begins.
+    transactions: Transactions<OwnRunning, OwnClosed>,
+    /// Where the next transaction begins, as a position in the log.
     head: u32,
+    /// Blocks of the log in use.
     used: u32,
-    logged: FxHashMap<u64, Logged>,
-    /// Blocks freed by transactions that are not committed: by which, and its hold.
-    freed: FxHashMap<u64, (u64, PatchId)>,
     /// Blocks of contents that commit records of closed transactions wait for: the last such
     /// transaction.
     awaited: FxHashMap<u64, u64>,
-    last: PatchId,
-    /// The last empty patch that the layout was told of for that, and what it depends on.
-    known: (Vec<PatchId>, PatchId),
+    /// Transactions closed so far.
     commits: u64,
 }
 
@@ -220,96 +155,42 @@ impl JournalMechanism {
         JournalMechanism {
             mode,
             map,
-            stage: Stage::Past,
-            volume: VolumeId(0),
-            running: Running::default(),
-            number: 0,
             first_sequence: superblock.sequence.0,
-            is_closing: false,
-            tokens: Vec::new(),
-            log: VecDeque::new(),
-            committed: 0,
-            at_home: 0,
-            tail: None,
+            transactions: Transactions::new(&RULES),
             head: superblock.first,
             used: 0,
-            logged: FxHashMap::default(),
-            freed: FxHashMap::default(),
             awaited: FxHashMap::default(),
-            last: PatchId::COMMITTED,
-            known: (Vec::new(), PatchId::COMMITTED),
             commits: 0,
             superblock,
         }
     }
 
-    /// The running transaction's hold. It waits for the one before it from the start, so that the
-    /// graph sees that what depends on it depends on everything the earlier commit record waits
-    /// for.
+    /// The running transaction's hold.
     fn hold(&mut self, store: &mut Store) -> PatchId {
-        let Running { hold, after, .. } = &mut self.running;
-        let (last, awaited, mode) = (self.last, &self.awaited, self.mode);
-        *hold.get_or_insert_with(|| {
-            // Where no earlier commit record waits for anything but the journal's own blocks,
-            // nothing that comes after this hold can be among it, and the commit records keep their
-            // order.
-            if mode != JournalMode::Ordered {
-                implied(Rule::HoldAfterEarlierHold, || awaited.is_empty());
-            }
-            let last = wait_for_now(store.graph(), Rule::HoldAfterEarlierHold, last);
-            let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
-            store.graph_mut().create_transaction(&before)
-        })
+        // Where no earlier commit record waits for anything but the journal's own blocks, nothing
+        // that comes after this hold can be among it, and the commit records keep their order.
+        if self.transactions.running.hold.is_none() && self.mode != JournalMode::Ordered {
+            implied(Rule::HoldAfterEarlierHold, || self.awaited.is_empty());
+        }
+        self.transactions.hold(store)
     }
 
-    /// Whether the log holds a copy of the block that a replay might bring home, or will.
-    fn is_logged(&self, block: u64) -> bool {
-        self.running.has_logged(block)
-            || self
-                .logged
-                .get(&block)
-                .is_some_and(|l| l.freed_by.is_none())
-    }
-
-    /// What the layout is told of a patch in the running transaction that it orders after these:
-    /// the hold. Where contents may come after the commit record, what waits for the patch must
-    /// wait for those among them too.
+    /// What the layout is told of a patch in the running transaction that it orders after these.
     fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
-        let hold = self.hold(store);
-        let is_hold = |id: &PatchId| *id == hold || self.log.iter().any(|t| t.hold == *id);
-        // What is known of a file's last change comes after the contents before it: they are waited
-        // for as what they are.
-        let (known, by) = &self.known;
-        let is_known = dependencies.contains(by);
-        let mut of: Vec<PatchId> = (dependencies.iter().filter(|d| *d != by))
-            .chain(known.iter().filter(|_| is_known))
-            .copied()
-            .filter(|d| store.graph().is_live(*d) && !is_hold(d))
-            .collect();
-        of.sort_unstable();
-        of.dedup();
-        if of.is_empty() {
-            return hold;
-        }
-        of.push(hold);
-        // One change after the other comes after the contents of one file.
-        if self.known.0 != of || !store.graph().is_live(self.known.1) {
-            let known = store.graph_mut().create_empty(&of, None, false);
-            self.known = (of, known);
-        }
-        self.known.1
+        self.hold(store);
+        self.transactions.known_by(store, dependencies)
     }
 
     /// Whether a change goes into the log.
     fn takes(&self, spec: &PatchSpec<'_>, dependencies: &[PatchId]) -> bool {
-        let on_running = |d: &PatchId| Some(*d) == self.running.hold;
+        let on_running = |d: &PatchId| Some(*d) == self.transactions.running.hold;
         // Under `ordered` what nothing leads to yet is there before what will, and that is
         // journaled.
         let is_early = spec.is_hidden && self.mode == JournalMode::Ordered;
         spec.kind.class != BlockClass::Data
             || self.mode == JournalMode::Full
             || (spec.is_grouped && !is_early && holds(Rule::GroupsThroughLog))
-            || (self.is_logged(spec.block) && holds(Rule::LoggedContentsThroughLog))
+            || (self.transactions.is_logged(spec.block) && holds(Rule::LoggedContentsThroughLog))
             || (dependencies.iter().any(on_running) && holds(Rule::OrderedContentsThroughLog))
     }
 }
@@ -325,18 +206,12 @@ impl Mechanism for JournalMechanism {
         spec: &PatchSpec<'_>,
         dependencies: &mut Vec<PatchId>,
     ) -> Decision {
-        if self.stage == Stage::Past {
+        if !self.transactions.is_through {
             return Decision::IN_PLACE;
         }
         if !self.takes(spec, dependencies) {
-            let closed = |id: &PatchId| self.log.iter().skip(self.committed).any(|t| t.hold == *id);
-            dependencies.retain(closed);
-            for id in dependencies.iter_mut() {
-                *id = wait_for_now(store.graph(), Rule::ContentsAfterClosed, *id);
-            }
-            if let Some((_, hold)) = self.freed.get(&spec.block) {
-                dependencies.push(wait_for_now(store.graph(), Rule::ReuseAfterFreeing, *hold));
-            }
+            self.transactions
+                .wait_past_log(store, spec.block, dependencies);
             return Decision::IN_PLACE;
         }
         let known_by = match self.mode {
@@ -363,30 +238,27 @@ impl Mechanism for JournalMechanism {
         offered: Option<PatchId>,
         dependencies: &[PatchId],
     ) -> Option<PatchId> {
-        match (self.stage, decision.is_logged) {
-            (Stage::Past, _) => None,
-            (Stage::Through, true) => self.run_of_changes(store, dependencies),
-            (Stage::Through, false) => self.run_of_contents(offered, dependencies),
+        match (self.transactions.is_through, decision.is_logged) {
+            (false, _) => None,
+            (true, true) => self.transactions.run_of_changes(store, dependencies),
+            (true, false) => self.run_of_contents(offered, dependencies),
         }
     }
 
     fn created(&mut self, _store: &Store, spec: &PatchSpec<'_>, decision: &Decision, id: PatchId) {
-        match (self.stage, decision.is_logged) {
-            (Stage::Past, _) => {}
-            (Stage::Through, true) => {
-                self.running.newest = Some(id);
-                self.running.blocks.insert(spec.block, id);
-                if self.running.revokes.contains(&spec.block) && holds(Rule::LoggingTakesRevokeBack)
-                {
-                    self.running.revokes.remove(&spec.block);
+        let own = &mut self.transactions.running.own;
+        match (self.transactions.is_through, decision.is_logged) {
+            (false, _) => {}
+            (true, true) => {
+                if own.revokes.contains(&spec.block) && holds(Rule::LoggingTakesRevokeBack) {
+                    own.revokes.remove(&spec.block);
                 }
-                self.running.expected.remove(&spec.block);
+                self.transactions.note_created(spec.block, id);
             }
-            (Stage::Through, false) => {
+            (true, false) => {
                 let entry = (spec.block, id);
-                if self.mode == JournalMode::Ordered && self.running.contents.last() != Some(&entry)
-                {
-                    self.running.contents.push(entry);
+                if self.mode == JournalMode::Ordered && own.contents.last() != Some(&entry) {
+                    own.contents.push(entry);
                     self.note_run(id);
                 }
             }
@@ -394,19 +266,12 @@ impl Mechanism for JournalMechanism {
     }
 
     fn forget(&mut self, block: u64) -> bool {
-        if self.stage == Stage::Past {
+        if !self.transactions.is_through {
             return true;
         }
-        let was_logged = self.running.blocks.remove(&block).is_some();
-        if was_logged && holds(Rule::FreedCountAsLogged) {
-            self.running.freed_logged.insert(block);
-        }
-        self.running.freed.push(block);
-        if let Some(logged) = self.logged.get_mut(&block) {
-            logged.freed_by = Some(self.number);
-            if holds(Rule::FreedAreRevoked) {
-                self.running.revokes.insert(block);
-            }
+        let (_, was_logged) = self.transactions.note_freed(block);
+        if was_logged && holds(Rule::FreedAreRevoked) {
+            self.transactions.running.own.revokes.insert(block);
         }
         // A transaction that is closed and not committed shows the block to a replay that ends with
         // it: its contents must be there.
@@ -414,30 +279,22 @@ impl Mechanism for JournalMechanism {
     }
 
     fn watch(&mut self, token: u64) -> bool {
-        let takes = self.stage == Stage::Through;
-        if takes {
-            self.tokens.push(token);
-        }
-        takes
+        self.transactions.watch(token)
     }
 
     fn take_fired(&mut self, into: &mut Vec<u64>) {
-        if self.is_closing {
-            into.append(&mut self.tokens);
-        }
+        self.transactions.take_fired(into);
     }
 
     fn room(&self) -> usize {
-        match self.stage {
-            Stage::Past => usize::MAX,
-            Stage::Through => self.blocks_left(),
+        match self.transactions.is_through {
+            false => usize::MAX,
+            true => self.blocks_left(),
         }
     }
 
     fn expect(&mut self, block: u64) {
-        if self.stage == Stage::Through && !self.running.blocks.contains_key(&block) {
-            self.running.expected.insert(block);
-        }
+        self.transactions.expect(block);
     }
 
     fn log(&mut self) -> Option<&mut dyn Log> {

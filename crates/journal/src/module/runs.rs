@@ -20,22 +20,6 @@ use super::{JournalMechanism, JournalMode};
 use crate::rules::{Rule, holds};
 
 impl JournalMechanism {
-    /// The run for a change that goes through the log.
-    pub(super) fn run_of_changes(
-        &mut self,
-        store: &Store,
-        dependencies: &[PatchId],
-    ) -> Option<PatchId> {
-        let hold = self.running.hold?;
-        if let Some(newest) = self.running.newest.take()
-            && store.graph().is_run(newest)
-        {
-            self.running.changed = Some(newest);
-        }
-        let waits_for_hold = dependencies == [hold];
-        waits_for_hold.then(|| self.running.changed.unwrap_or(PatchId::COMMITTED))
-    }
-
     /// The run for contents that go past the log. They wait for nothing, or for the transaction
     /// that freed their block.
     pub(super) fn run_of_contents(
@@ -44,7 +28,8 @@ impl JournalMechanism {
         dependencies: &[PatchId],
     ) -> Option<PatchId> {
         let run = offered.filter(|_| dependencies.len() <= 1)?;
-        let is_of_running = self.mode != JournalMode::Ordered || self.running.runs.contains(&run);
+        let is_of_running =
+            self.mode != JournalMode::Ordered || self.transactions.running.own.runs.contains(&run);
         Some(match is_of_running {
             true => run,
             false => PatchId::COMMITTED,
@@ -55,29 +40,28 @@ impl JournalMechanism {
     /// not for further blocks of this one: its commit record waits for all of the run, and so does
     /// what waits for that.
     pub(super) fn note_run(&mut self, id: PatchId) {
-        let mut uncommitted = self.log.iter().skip(self.committed);
-        if !uncommitted.any(|t| t.runs.contains(&id)) || !holds(Rule::RunsBelongToOneTransaction) {
-            self.running.runs.insert(id);
+        let is_of_earlier =
+            (self.transactions.not_committed()).any(|earlier| earlier.own.runs.contains(&id));
+        if !is_of_earlier || !holds(Rule::RunsBelongToOneTransaction) {
+            self.transactions.running.own.runs.insert(id);
         }
     }
 
     /// The block is about to be changed in the running transaction: takes it out of a run that may
     /// not wait for that.
     pub(super) fn part_from_runs(&mut self, store: &mut Store, block: u64) {
-        if self.running.has_logged(block) {
+        if self.transactions.running.has_logged(block) {
             return;
         }
-        let Some(run) = store.run_at(self.volume, block) else {
+        let Some(run) = store.run_at(self.transactions.volume, block) else {
             return;
         };
-        if self.running.runs.contains(&run) {
+        if self.transactions.running.own.runs.contains(&run) {
             if holds(Rule::RunsArePartedForLog) {
                 self.part_contents(store, run);
             }
-        } else if self.logged.get(&block).is_some_and(|l| l.original == run)
-            && holds(Rule::OriginalsArePartedFromRuns)
-        {
-            self.part_original(store, block, run);
+        } else {
+            self.transactions.part_from_run(store, block, run);
         }
     }
 
@@ -86,39 +70,22 @@ impl JournalMechanism {
     /// already, and waited for as that. The commit record must not wait for the run on its account:
     /// another block of it is about to wait for the hold.
     fn part_contents(&mut self, store: &mut Store, run: PatchId) {
-        self.running.runs.remove(&run);
-        let volume = self.volume;
-        self.running.contents.retain_mut(|(block, id)| {
-            if *id != run {
-                return true;
-            }
-            let own = match store.run_at(volume, *block) {
-                Some(at) if at == run => store.take_from_run(volume, *block),
-                _ => None,
-            };
-            *id = own.unwrap_or(*id);
-            own.is_some()
-        });
-    }
-
-    /// What an earlier transaction changed of the block becomes a patch of its own.
-    fn part_original(&mut self, store: &mut Store, block: u64, run: PatchId) {
-        if let Some(own) = store.leave_run(self.volume, block) {
-            if let Some(logged) = self.logged.get_mut(&block)
-                && holds(Rule::PartOfOriginalsIsNoted)
-            {
-                logged.original = own;
-            }
-            return;
-        }
-        // Somebody waits for the run, and goes on waiting for all of it: so nobody else may.
-        for (block, logged) in &mut self.logged {
-            if logged.original == run
-                && store.run_at(self.volume, *block) == Some(run)
-                && let Some(own) = store.take_from_run(self.volume, *block)
-            {
-                logged.original = own;
-            }
-        }
+        self.transactions.running.own.runs.remove(&run);
+        let volume = self.transactions.volume;
+        self.transactions
+            .running
+            .own
+            .contents
+            .retain_mut(|(block, id)| {
+                if *id != run {
+                    return true;
+                }
+                let own = match store.run_at(volume, *block) {
+                    Some(at) if at == run => store.take_from_run(volume, *block),
+                    _ => None,
+                };
+                *id = own.unwrap_or(*id);
+                own.is_some()
+            });
     }
 }

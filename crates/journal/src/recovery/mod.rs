@@ -23,7 +23,7 @@
 mod revoked;
 mod scan;
 
-use backstitch_layout::HomeContents;
+use backstitch_layout::{BlockNumber, HomeContents};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
@@ -260,7 +260,7 @@ impl<'d> Journal<'d> {
         let (sequence, home) = (copy.sequence, copy.home);
         let fault = if home >= home_blocks {
             Fault::HomeOutside { sequence, home }
-        } else if self.device.map().is_own(home) {
+        } else if self.device.map().is_own(BlockNumber(home)) {
             Fault::HomeInJournal { sequence, home }
         } else {
             return Ok(());

@@ -19,11 +19,11 @@ pub enum Variant {
     File,
     /// A write-ahead file system on the same device, which each operation waits for.
     OneSync,
-    /// The same, which nobody waits for but who asks for that.
+    /// The same without waiting: only `fsync` and the like wait for the log.
     OneAsync,
     /// A write-ahead file system on another device, which each operation waits for.
     TwoSync,
-    /// The same, which nobody waits for but who asks for that.
+    /// The same without waiting: only `fsync` and the like wait for the log.
     TwoAsync,
 }
 

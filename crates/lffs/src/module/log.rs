@@ -4,24 +4,20 @@ use std::time::Duration;
 
 use backstitch_device::Buffer;
 use backstitch_ordering::{
-    BlockClass, Change, CloseError, Log, LogState, NoRoom, PatchId, VolumeId,
+    BlockClass, Change, CloseError, Log, LogState, NoRoom, PatchId, Running, VolumeId,
 };
-use backstitch_store::{PatchKind, Store};
-use rustc_hash::FxHashSet;
+use backstitch_store::Store;
 
-use super::{Closed, LffsMechanism, Logged, Running, Stage};
+use super::{LffsMechanism, OwnClosed, OwnRunning};
 use crate::record::{About, Changes, end_of_group, mark_end};
 use crate::rules::{Rule, holds};
 
-/// Blocks that a scope may change, or a part of the log where that is small.
+/// Blocks that one operation may change at most; in a small log it is a tenth of the log's blocks.
 const MOST_PER_SCOPE: u64 = 1024;
 /// What a block that is changed takes in the log at most, beside its bytes.
 const AROUND_BLOCK_BYTES: u64 = 64;
 /// How often the log's start is moved past what is at home, though there is room.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
-/// Tails of patchgroups that are taken apart for one change; what is nested deeper than that ends
-/// the group of operations.
-const MOST_TAKEN_APART: usize = 64;
 
 impl LffsMechanism {
     /// What a block that is changed takes in the log at most.
@@ -38,9 +34,10 @@ impl LffsMechanism {
 
     /// What the running group takes in the log, with `more` blocks.
     fn size_bytes(&self, more: u64) -> u64 {
-        let open = (self.current.changes.blocks() + self.running.expected.len()) as u64;
+        let open =
+            (self.current.changes.blocks() + self.transactions.running.expected.len()) as u64;
         let more = (open + more) * self.per_block_bytes();
-        self.running.record_bytes + more + u64::from(self.map.block_bytes())
+        self.transactions.running.own.record_bytes + more + u64::from(self.map.block_bytes())
     }
 
     /// What of the log is in use.
@@ -56,7 +53,7 @@ impl LffsMechanism {
     /// off. The list of orphans and the counters come after that.
     pub(super) fn blocks_left(&self) -> usize {
         let reserve = self.reserve();
-        let left = match self.is_closing {
+        let left = match self.transactions.is_closing {
             false => reserve,
             true => {
                 let free = self.free_bytes();
@@ -66,13 +63,14 @@ impl LffsMechanism {
         left as usize
     }
 
-    /// A checksum that a block has on the disk only is changed by nobody: blocks with one are logged
-    /// as a whole, once, as they are to be on the disk.
+    /// No patch states a checksum that a block has only on the disk. So a block with such a
+    /// checksum is logged as a whole, once, with the bytes that the disk will have.
     fn log_sealed(&mut self, store: &Store, volume: VolumeId) {
         let is_sealed = |block: &&u64| store.seal_of(volume, **block).is_some();
-        let mut sealed: Vec<(u64, Buffer)> = (self.running.blocks.keys().filter(is_sealed))
-            .filter_map(|block| Some((*block, store.for_disk(volume, *block)?)))
-            .collect();
+        let mut sealed: Vec<(u64, Buffer)> =
+            (self.transactions.running.blocks.keys().filter(is_sealed))
+                .filter_map(|block| Some((*block, store.for_disk(volume, *block)?)))
+                .collect();
         if sealed.is_empty() {
             return;
         }
@@ -85,12 +83,19 @@ impl LffsMechanism {
             let at = sealed.binary_search_by_key(&block, |(block, _)| *block);
             at.ok().map(|at| &sealed[at].1[..])
         };
-        let before = self.running.records.len();
+        let before = self.transactions.running.own.records.len();
         let about = About::default();
         let lens = (block_bytes, self.pen.longest_bytes());
-        changes.encode(&about, lens, bytes, &mut self.running.records);
-        let lens = self.running.records[before..].iter().map(Vec::len);
-        self.running.record_bytes += self.pen.records_bytes(lens);
+        changes.encode(
+            &about,
+            lens,
+            bytes,
+            &mut self.transactions.running.own.records,
+        );
+        let lens = self.transactions.running.own.records[before..]
+            .iter()
+            .map(Vec::len);
+        self.transactions.running.own.record_bytes += self.pen.records_bytes(lens);
     }
 
     /// Puts the records into the log, and has the hold wait for them.
@@ -104,9 +109,10 @@ impl LffsMechanism {
         hold: PatchId,
     ) -> Result<(), CloseError> {
         let (mut run, size) = (PatchId::COMMITTED, self.map.block_bytes() as usize);
-        // Nothing of a group counts before its first block is there: a record's header, with a number
-        // that no other has, is in it. What is in the last one may have been there before.
-        let after = std::mem::take(&mut self.running.after);
+        // No record of a group counts before the group's first block is on the disk, because the
+        // header of its first record is in that block. So this block waits for what the group comes
+        // after.
+        let after = std::mem::take(&mut self.transactions.running.after);
         for (index, bytes) in bytes.chunks(size).enumerate() {
             let lsn = start + (index * size) as u64;
             let place = self.map.block(self.pen.offset_bytes(lsn));
@@ -136,47 +142,17 @@ impl LffsMechanism {
         Ok(())
     }
 
-    fn note_closed(&mut self, running: Running, hold: PatchId, start: u64) {
-        let number = self.number;
-        for block in &running.freed {
-            self.freed.insert(*block, (number, hold));
-        }
-        let mut blocks: Vec<u64> = running.blocks.keys().copied().collect();
-        blocks.sort_unstable();
-        for (block, original) in running.blocks {
-            let logged = Logged {
-                number,
-                original,
-                freed_by: None,
-            };
-            self.logged.insert(block, logged);
-        }
-        self.log.push_back(Closed {
-            number,
-            hold,
+    fn note_closed(&mut self, running: Running<OwnRunning>, hold: PatchId, start: u64) {
+        let own = OwnClosed {
             start,
             end: self.pen.head,
             last_bytes: self.pen.last_bytes,
-            left: blocks.len(),
-            blocks,
-            freed: running.freed,
-        });
-        self.number += 1;
-        self.last = hold;
+        };
+        self.transactions.note_closed(running, hold, own);
         let log_bytes = self.pen.log_bytes();
         self.counted.groups += 1;
         self.counted.log_bytes += self.pen.head - start;
         self.counted.wraps += self.pen.head / log_bytes - start / log_bytes;
-    }
-
-    /// Notes what the running group comes after. What has got onto stable storage meanwhile leaves.
-    fn note_others(&mut self, store: &Store, others: Vec<PatchId>) {
-        let running = &mut self.running;
-        if running.others.len() + others.len() > 64 {
-            running.others.retain(|id| store.graph().is_live(*id));
-            running.after.retain(|id| store.graph().is_live(*id));
-        }
-        running.others.extend(others);
     }
 }
 
@@ -187,20 +163,18 @@ impl Log for LffsMechanism {
         // this one.
         let limit = self.pen.log_bytes() / 3;
         let reserve = self.reserve();
-        let running = &self.running;
-        let is_due = self.at_home > 0
-            && self.tail.is_none()
+        let running = &self.transactions.running;
+        let is_due = self.transactions.can_move_tail()
+            && self.transactions.tail_on_its_way().is_none()
             && self.now >= self.last_checkpoint + CHECKPOINT_INTERVAL;
         LogState {
-            is_dirty: self.stage == Stage::Through
-                && !(running.hold.is_none()
-                    && running.blocks.is_empty()
-                    && running.records.is_empty()
+            is_dirty: self.transactions.is_through
+                && !(self.transactions.is_clean()
+                    && running.own.records.is_empty()
                     && self.current.changes.is_empty()
-                    && self.current.freed_by_next.is_empty()
-                    && self.tokens.is_empty()),
+                    && self.current.freed_by_next.is_empty()),
             running: running.hold,
-            last: self.last,
+            last: self.transactions.last,
             is_large: self.size_bytes(0) > limit,
             // For one more operation, and then for what is put off.
             is_full: self.size_bytes(2 * reserve) > self.free_bytes(),
@@ -210,53 +184,19 @@ impl Log for LffsMechanism {
     }
 
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {
-        let is_closed = || self.log.iter().any(|t| t.hold == id);
-        self.running.hold.is_some() && is_empty(store, id) && !is_closed()
+        self.transactions.waits_for_running(store, id)
     }
 
     fn is_of(&self, store: &Store, id: PatchId) -> bool {
-        let is_hold =
-            |id: PatchId| self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
-        let stands_for_one = || {
-            let of = store.graph().dependencies(id);
-            is_empty(store, id) && of.into_iter().any(|(id, _)| is_hold(id))
-        };
-        !store.graph().is_live(id) || is_hold(id) || stands_for_one()
+        self.transactions.is_of(store, id)
     }
 
     fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool {
-        if self.stage == Stage::Past || !holds(Rule::RecordsAfterOtherVolumes) {
-            return true;
-        }
-        let mut left: Vec<PatchId> = patches.to_vec();
-        let mut seen = Vec::new();
-        let mut taken_apart = 0;
-        while let Some(id) = left.pop() {
-            let is_own = self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
-            if is_own || self.running.others.contains(&id) || !store.graph().is_live(id) {
-                continue;
-            }
-            let hold = self.running.hold;
-            match hold.map(|hold| store.graph_mut().add_dependency(hold, id)) {
-                // The tail of a patchgroup that changed something in this very group of operations,
-                // and elsewhere: the latter is what counts.
-                Some(Err(_)) if is_empty(store, id) && taken_apart < MOST_TAKEN_APART => {
-                    taken_apart += 1;
-                    left.extend(store.graph().dependencies(id).into_iter().map(|d| d.0));
-                }
-                Some(Err(_)) => return false,
-                _ => self.running.after.push(id),
-            }
-            seen.push(id);
-        }
-        // Only now: what comes again after a "no" is to be told the same.
-        self.note_others(store, seen);
-        true
+        self.transactions.come_after(store, patches)
     }
 
     fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId {
-        self.stage = Stage::Through;
-        self.volume = volume;
+        self.transactions.start(volume);
         if holds(Rule::MountsAreNumbered) {
             self.pen.begin_mount();
         }
@@ -264,7 +204,7 @@ impl Log for LffsMechanism {
     }
 
     fn begin_close(&mut self) {
-        self.is_closing = true;
+        self.transactions.is_closing = true;
     }
 
     fn close(
@@ -279,8 +219,15 @@ impl Log for LffsMechanism {
         let free = self.free_bytes();
         let (block_bytes, sealed) = (u64::from(self.map.block_bytes()), self.per_block_bytes());
         let is_sealed = |block: &&u64| store.seal_of(volume, **block).is_some();
-        let sealed = self.running.blocks.keys().filter(is_sealed).count() as u64 * sealed;
-        let needed = self.running.record_bytes + sealed + 2 * block_bytes;
+        let sealed = self
+            .transactions
+            .running
+            .blocks
+            .keys()
+            .filter(is_sealed)
+            .count() as u64
+            * sealed;
+        let needed = self.transactions.running.own.record_bytes + sealed + 2 * block_bytes;
         if needed > free {
             self.counted.stalls += 1;
             let (needed, free) = (
@@ -289,10 +236,10 @@ impl Log for LffsMechanism {
             );
             return Err(NoRoom { needed, free }.into());
         }
-        self.is_closing = false;
-        let hold = self.hold(store);
+        self.transactions.is_closing = false;
+        let hold = self.transactions.hold(store);
         self.log_sealed(store, volume);
-        let mut records = std::mem::take(&mut self.running.records);
+        let mut records = std::mem::take(&mut self.transactions.running.own.records);
         match records.last_mut() {
             Some(last) => mark_end(last),
             None => records.push(end_of_group()),
@@ -302,7 +249,7 @@ impl Log for LffsMechanism {
         let bytes = self.pen.append(&mut records, nanoseconds);
         self.append(store, volume, now, &bytes, start, hold)?;
         store.graph_mut().release(hold);
-        let running = std::mem::take(&mut self.running);
+        let running = std::mem::take(&mut self.transactions.running);
         self.note_closed(running, hold, start);
         Ok(hold)
     }
@@ -310,25 +257,17 @@ impl Log for LffsMechanism {
     fn home(&mut self, store: &Store, into: &mut Vec<PatchId>) {
         self.look_at_home(store);
         self.what_keeps_the_start(into);
-        into.retain(|id| store.graph().is_live(*id));
-        if into.is_empty() {
-            // A caller that waits for room must not be told that there is nothing to wait for while
-            // a group is on its way.
-            let holds = self.log.iter().map(|t| t.hold);
-            into.extend(holds.filter(|hold| store.graph().is_live(*hold)));
-        }
+        self.transactions.retain_pending(store, into);
         self.counted.forced += u64::from(!into.is_empty());
     }
 
     fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> Option<PatchId> {
         self.look_at_home(store);
-        match self.tail {
-            Some((id, past)) if past == self.at_home => return Some(id),
-            None if self.at_home == 0 => return None,
-            _ => {}
+        if !self.transactions.can_move_tail() {
+            return self.transactions.tail_on_its_way();
         }
         let id = self.write_superblock(store, volume, now, false);
-        self.tail = Some((id, self.at_home));
+        self.transactions.note_tail(id);
         self.last_checkpoint = self.now;
         self.counted.checkpoints += 1;
         Some(id)
@@ -336,8 +275,8 @@ impl Log for LffsMechanism {
 
     fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId {
         self.look_at_home(store);
-        debug_assert_eq!(self.at_home, self.log.len(), "everything is at home");
-        if self.at_home < self.log.len() {
+        debug_assert!(self.transactions.is_all_at_home(), "everything is at home");
+        if !self.transactions.is_all_at_home() {
             return PatchId::COMMITTED;
         }
         self.write_superblock(store, volume, now, true)
@@ -352,13 +291,6 @@ impl Log for LffsMechanism {
     }
 
     fn stop(&mut self) {
-        self.stage = Stage::Past;
-        self.running.others = FxHashSet::default();
+        self.transactions.stop();
     }
-}
-
-/// Whether the patch stands for others. None but holds are held, so there is nothing in it but what
-/// it depends on.
-fn is_empty(store: &Store, id: PatchId) -> bool {
-    store.graph().info(id).map(|i| i.kind) == Some(PatchKind::Empty)
 }

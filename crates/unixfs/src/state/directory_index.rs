@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::name_table::NameTable;
 use super::room::RoomSummary;
+use backstitch_blocks::name_table::NameTable;
 
 /// Where each name of a directory is, and how much room each block has.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct DirectoryIndex {
 impl DirectoryIndex {
     /// Names, `.` and `..` among them.
     pub(crate) fn names(&self) -> u64 {
-        self.places.len() as u64
+        self.places.names() as u64
     }
 
     /// About what it takes in memory.

@@ -4,10 +4,8 @@
 
 pub(crate) mod deferred;
 pub(crate) mod directory_index;
-pub(crate) mod free_runs;
 pub(crate) mod inode;
 pub(crate) mod left_places;
-pub(crate) mod name_table;
 pub(crate) mod patches;
 pub(crate) mod recent;
 pub(crate) mod reclaim;
@@ -16,12 +14,12 @@ pub(crate) mod room;
 pub(crate) mod spares;
 pub(crate) mod windows;
 
+use backstitch_blocks::free_runs::{FreeRuns, Freed};
 use backstitch_layout::{Awaited, Changed, Error, InodeNumber, Step, Stop, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::format::Format;
 use deferred::Deferred;
-use free_runs::{FreeRuns, Freed};
 use inode::InodeState;
 use left_places::LeftPlaces;
 use reclaim::Reclaim;

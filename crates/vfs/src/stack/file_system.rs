@@ -1,8 +1,8 @@
 //! An open stack as one file system: operations go to the file system that their inode is in.
 
 use backstitch_layout::{
-    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
-    FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
+    AccessTimes, Allocate, Attributes, BlockNumber, Changed, DeferredStatistics, DirectoryEntry,
+    Error, FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
     ReclaimProgress, ReclaimStep, Rename, RenameMode, Seek, SetAttributes, SetXattrMode, Step,
     Stop, Timestamp,
 };
@@ -382,7 +382,7 @@ impl FileSystem for Stacked {
         inode: InodeNumber,
         first: u64,
         count: u64,
-    ) -> Step<(Option<u64>, u64)> {
+    ) -> Step<(Option<BlockNumber>, u64)> {
         self.at(v, inode, |fs, v, inode| fs.extent(v, inode, first, count))
     }
 

@@ -222,7 +222,7 @@ impl Members {
                 for i in 0..count {
                     let block = part.first + at + i;
                     if !v.has_place_here(volume, block) {
-                        v.place_blocks(volume, block, there + i, 1);
+                        v.place_blocks(volume, block, (there + i).0, 1);
                     }
                 }
             }

@@ -223,7 +223,8 @@ fn markdown(tables: &BTreeMap<String, Vec<Row>>) -> String {
                 Some(Fate::Implied { .. }) => "implied".to_owned(),
                 Some(Fate::Alike { .. }) => "no effect".to_owned(),
                 Some(Fate::Tested { test }) => {
-                    let name = test.rsplit('/').next().unwrap_or(test);
+                    let path = test.trim_end_matches("/main.rs");
+                    let name = path.rsplit('/').next().unwrap_or(path);
                     format!("test `{name}`")
                 }
                 Some(Fate::NotReached) | None => "–".to_owned(),

@@ -12,7 +12,7 @@ use backstitch_files::error::{Error, FAILED, Result, host};
 use backstitch_files::{show, size};
 use backstitch_formats::{Layout, usual};
 use backstitch_layout::tools::JournalFeatures;
-use backstitch_mechanisms::{in_order, jbd2, usual_for};
+use backstitch_mechanisms::{in_order, one_flush_features, usual_for};
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;
 use std::path::Path;
@@ -435,7 +435,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
             block_bytes,
             journal_device: args.journal_dev,
             journal_features: match args.journal_async_commit {
-                true => jbd2::ASYNC_COMMIT,
+                true => one_flush_features(),
                 false => JournalFeatures::default(),
             },
         },

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use backstitch_blocks::runs::Run;
+use crate::runs::Run;
 
 /// Runs of free blocks, by their first.
 #[derive(Debug, Default)]
-pub(crate) struct FreeRuns {
+pub struct FreeRuns {
     runs: BTreeMap<u64, u64>,
 }
 
 impl FreeRuns {
     /// Blocks that are free.
-    pub(crate) fn note(&mut self, range: Range<u64>) {
+    pub fn note(&mut self, range: Range<u64>) {
         if range.start < range.end {
             self.runs.insert(range.start, range.end);
         }
     }
 
     /// Blocks that are not free any more.
-    pub(crate) fn cross_off(&mut self, run: Run) {
+    pub fn cross_off(&mut self, run: Run) {
         if self.runs.is_empty() {
             return;
         }
@@ -38,7 +38,7 @@ impl FreeRuns {
     }
 
     /// The first run, `most` blocks of it.
-    pub(crate) fn take(&mut self, most: u64) -> Option<Range<u64>> {
+    pub fn take(&mut self, most: u64) -> Option<Range<u64>> {
         let (start, end) = self.runs.pop_first()?;
         let cut = end.min(start.saturating_add(most));
         self.note(cut..end);
@@ -52,12 +52,13 @@ const MOST_FREED_RUNS: usize = 1 << 16;
 
 /// Runs of blocks that were freed.
 #[derive(Debug, Default)]
-pub(crate) struct Freed {
+pub struct Freed {
     runs: Vec<Range<u64>>,
 }
 
 impl Freed {
-    pub(crate) fn add(&mut self, run: Run) {
+    /// These were freed.
+    pub fn add(&mut self, run: Run) {
         let run = run.start.0..run.end().0;
         match self.runs.last_mut() {
             Some(last) if last.end == run.start => last.end = run.end,
@@ -86,7 +87,8 @@ impl Freed {
         });
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Range<u64>> {
+    /// All of them, sorted; none is left.
+    pub fn take(&mut self) -> Vec<Range<u64>> {
         self.join(0);
         std::mem::take(&mut self.runs)
     }

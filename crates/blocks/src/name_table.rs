@@ -5,7 +5,7 @@
 /// name's first choice on, and the table stays in the order of the hashes but for its wrap at the
 /// end, so that growing reads and writes from front to back.
 #[derive(Debug, Default)]
-pub(crate) struct NameTable {
+pub struct NameTable {
     /// The part of the hash above, the place and 1 below; 0 where there is no name.
     slots: Vec<u64>,
     len: usize,
@@ -14,22 +14,22 @@ pub(crate) struct NameTable {
 /// Places are counted in units of four bytes, which entries are aligned to.
 const UNIT: u64 = 4;
 /// Directories of more bytes cannot have a table.
-pub(crate) const MOST_BYTES: u64 = (u32::MAX as u64) * UNIT;
+pub const MOST_BYTES: u64 = (u32::MAX as u64) * UNIT;
 const FEWEST_SLOTS: usize = 64;
 
 impl NameTable {
     /// What it takes in memory.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         (self.slots.capacity() * size_of::<u64>()) as u64
     }
 
     /// Names in it.
-    pub(crate) fn len(&self) -> usize {
+    pub fn names(&self) -> usize {
         self.len
     }
 
     /// Adds the name with this hash whose entry begins at byte `place` of the directory.
-    pub(crate) fn add(&mut self, hash: u64, place: u64) {
+    pub fn add(&mut self, hash: u64, place: u64) {
         // Three quarters full at most.
         if (self.len + 1) * 4 > self.slots.len() * 3 {
             self.resize((self.slots.len() / 2 * 3).max(FEWEST_SLOTS));
@@ -39,7 +39,7 @@ impl NameTable {
     }
 
     /// The places where a name with this hash may be.
-    pub(crate) fn find(&self, hash: u64) -> impl Iterator<Item = u64> + '_ {
+    pub fn find(&self, hash: u64) -> impl Iterator<Item = u64> + '_ {
         let part = part_of(hash);
         let all = self.probe(part).map(|at| self.slots[at]);
         let taken = all.take_while(|slot| *slot != 0);
@@ -47,7 +47,7 @@ impl NameTable {
     }
 
     /// Takes out the name with this hash at this place.
-    pub(crate) fn remove(&mut self, hash: u64, place: u64) {
+    pub fn remove(&mut self, hash: u64, place: u64) {
         let wanted = part_of(hash) << 32 | (place / UNIT + 1);
         let mut probed = self.probe(part_of(hash));
         let is_end = |at: &usize| self.slots[*at] == wanted || self.slots[*at] == 0;
@@ -142,7 +142,7 @@ mod tests {
                 assert!(table.find(hash).all(|p| p != place));
                 table.remove(hash, place);
             }
-            assert_eq!(table.len(), model.len());
+            assert_eq!(table.names(), model.len());
         }
         assert!(model.len() > 500, "too few are left to compare");
         for (hash, _) in &model {
@@ -164,7 +164,7 @@ mod tests {
         }
         assert!(table.bytes() <= 16 * 100_000 + 4096, "{}", table.bytes());
         (0..100_000).for_each(|i| table.remove(hash(i), i * 16));
-        assert_eq!((table.len(), table.slots.len()), (0, FEWEST_SLOTS));
+        assert_eq!((table.names(), table.slots.len()), (0, FEWEST_SLOTS));
         assert_eq!(NameTable::default().find(5).count(), 0);
     }
 }

@@ -1,40 +1,38 @@
 //! One workload, every state: runs it under a schedule of write-back and judges what each moment's
 //! crash could leave.
 
+mod known;
+mod moments;
 mod replays;
 
-use backstitch_crash_core::classes::Choices;
-use backstitch_crash_core::closed::{self, Bounds, Coverage};
 use backstitch_crash_core::fault::Fault;
-use backstitch_crash_core::frontier::{Frontier, Node};
+use backstitch_crash_core::frontier::Node;
 use backstitch_crash_core::image::Fork;
-use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
+use backstitch_crash_core::mount::{Engine, Nobody, Watcher};
 use backstitch_crash_core::operation::Operation;
-use backstitch_crash_core::parts::parts;
-use backstitch_crash_core::recovered::Recoveries;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_drives::DriveSpec;
 use backstitch_layout::{Error, Structure};
 use backstitch_mechanisms::Ordering;
-use backstitch_ordering::rules::{count_rolled_back, forget_followed};
+use backstitch_ordering::rules::forget_followed;
 use backstitch_rules::watch::{self, Counts};
-use backstitch_store::{Batch, BlockClass, Goal, Optimisations, PatchKind};
-use rustc_hash::{FxHashMap, FxHashSet};
+use backstitch_store::{BlockClass, Goal, Optimisations, PatchKind};
+use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::ace::Workload;
-use crate::arrival::{Pieces, arriving};
 use crate::drive::RunDrive;
 use crate::judge::{Judge, Question, Tally, Verdict, panic_message};
 use crate::machine::{Machine, prepared};
 use crate::model::Model;
-use crate::reclaimed::Reclaims;
 use fastrand::Rng as Random;
+
+pub(crate) use known::Known;
+use known::{Asked, KnownStates, note, question_of};
 
 /// How a workload is to be explored.
 #[derive(Clone, Debug)]
@@ -193,105 +191,6 @@ pub(crate) fn explore(
         known.looked_at = 0;
     }
     outcome
-}
-
-/// What is known from the workload before, under the same plan: as far as two workloads begin
-/// alike, so do their states.
-#[derive(Default)]
-pub(crate) struct Known {
-    operations: Vec<Operation>,
-    /// Operations at the beginning that were not looked at.
-    setup: usize,
-    /// Operations that were looked at, or were those not looked at.
-    looked_at: usize,
-    states: KnownStates,
-    reclaims: Reclaims,
-}
-
-/// What was found good, by fingerprint.
-#[derive(Default)]
-struct KnownStates {
-    /// As a crash left it.
-    left: FxHashMap<u128, Good>,
-    /// As the replay of its journal made it.
-    recovered: FxHashMap<u128, Good>,
-    /// What states show to a program: whether the promises hold depends on nothing else.
-    shown: FxHashMap<u128, Times>,
-    /// What the replay of a journal does to states: a matter of what they hold, and of nothing that
-    /// was promised.
-    recoveries: Recoveries,
-}
-
-/// A state in which nothing was found wrong.
-#[derive(Clone, Copy)]
-struct Good {
-    times: Times,
-    /// Some file maps blocks behind its end: whether it may depends on the promises.
-    maps_behind: bool,
-    /// What it shows, where that was looked at.
-    shown: Option<u128>,
-}
-
-/// When something was found good.
-#[derive(Clone, Copy)]
-struct Times {
-    first: Asked,
-    last: Asked,
-}
-
-impl Times {
-    fn at(now: Asked) -> Times {
-        Times {
-            first: now,
-            last: now,
-        }
-    }
-
-    /// Forgets what was found for other workloads than those that begin with the same `operations`
-    /// operations. False where nothing is left.
-    fn forget_behind(&mut self, operations: usize) -> bool {
-        // What was promised later was promised by operations that this workload does not do.
-        if self.last.begun > operations {
-            self.last = self.first;
-        }
-        self.first.begun <= operations
-    }
-}
-
-/// When a state was asked about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Asked {
-    /// The number of promises under which it was judged.
-    promises: u64,
-    /// The number of operations that had begun.
-    begun: usize,
-}
-
-impl Known {
-    /// Forgets what does not hold for a workload. How many of its operations need not be looked at:
-    /// those that it has to begin with, and those that were looked at in the one before.
-    fn part_from(&mut self, workload: &Workload) -> usize {
-        let operations = &workload.operations;
-        let pairs = self.operations.iter().zip(operations);
-        let common = pairs.take_while(|(before, now)| before == now).count();
-        let states = &mut self.states;
-        for known in [&mut states.left, &mut states.recovered] {
-            known.retain(|_, good| good.times.forget_behind(common));
-        }
-        states.shown.retain(|_, times| times.forget_behind(common));
-        // The last operation's moments go on to the end of the workload, which is another one's
-        // only by chance.
-        let seen = match self.setup <= workload.setup {
-            true => common
-                .min(self.looked_at)
-                .min(operations.len().saturating_sub(1)),
-            false => 0,
-        };
-        self.operations = operations.clone();
-        self.looked_at = operations.len();
-        self.setup = workload.setup;
-        workload.setup.max(seen)
-    }
 }
 
 /// Runs a workload under a plan.
@@ -528,221 +427,5 @@ impl<'a> Explorer<'a> {
             };
             *self.outcome.coverage.entry(name).or_default() += 1;
         }
-    }
-}
-
-impl Spectator for Explorer<'_> {
-    fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine) {
-        self.model = Some(model);
-        self.judge.recover_with(engine);
-    }
-
-    fn begun(&mut self, operations: usize) {
-        self.begun = operations;
-    }
-
-    fn refused(&mut self, operation: &Operation, error: &Error) {
-        self.outcome.refused.push(format!("{operation}: {error}"));
-    }
-
-    fn is_done(&self) -> bool {
-        self.outcome.found.is_some() || self.is_enough()
-    }
-}
-
-impl Watcher for Explorer<'_> {
-    fn at_rest(&mut self, mount: &Mount) {
-        self.moment += 1;
-        if self.begun <= self.setup || self.is_done() {
-            return;
-        }
-        self.outcome.moments += 1;
-        if self.plan.drive.is_some() {
-            return self.visit_medium(mount.fork());
-        }
-        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        self.count_coverage(&nodes);
-        let bounds = Bounds {
-            exhaustive: self.plan.exhaustive,
-            samples: self.plan.samples,
-        };
-        let mut random = Random::with_seed(self.random.u64(..));
-        if self.replays {
-            let sampled = self.visit_classes(&nodes, &mut states, &mut random);
-            self.outcome.sampled_moments += usize::from(sampled || !states.is_complete);
-            return;
-        }
-        let coverage = closed::visit(&nodes, bounds, &mut random, &mut |included| {
-            if self.is_done() {
-                return;
-            }
-            let fingerprint = states.fingerprint(&nodes, included);
-            let Some(question) = self.open_question(fingerprint) else {
-                return;
-            };
-            let state = states.fork(&nodes, included);
-            if let Some(verdict) = self.judge(question, fingerprint, &state) {
-                let blocks = states.blocks(&nodes, included);
-                let cut = Cut::Patches(included.to_vec());
-                self.note(cut, blocks, (question, verdict), state);
-            }
-        });
-        self.outcome.sampled_moments +=
-            usize::from(coverage == Coverage::Sampled || !states.is_complete);
-        self.outcome.reduced_moments += usize::from(coverage == Coverage::Reduced);
-    }
-
-    fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
-        self.moment += 1;
-        if watch::records() {
-            count_rolled_back(mount.store.graph());
-        }
-        if self.begun <= self.setup || self.is_done() {
-            return;
-        }
-        self.outcome.moments += 1;
-        let disk = mount.fork();
-        let arriving = arriving(batch, &disk);
-        let contents: Vec<bool> = arriving
-            .iter()
-            .map(|part| mount.holds_contents(part.block))
-            .collect();
-        let mut pieces = Pieces::of(&arriving, &contents, &disk, self.plan.torn);
-        let is_any_drive = self.plan.drive.is_none();
-        if self.replays && is_any_drive && self.visit_classes_of_batch(&mut pieces) {
-            return;
-        }
-        let contents: Vec<bool> = (0..pieces.count())
-            .map(|at| pieces.is_contents(at))
-            .collect();
-        let samples = self.plan.samples.min(64);
-        let (parts, complete) = match self.plan.drive.clone() {
-            None => parts(&contents, samples, &mut self.random),
-            Some(spec) => {
-                let drive =
-                    (self.drive).get_or_insert_with(|| RunDrive::new(&spec, disk.all_bytes()));
-                let requests: Vec<_> = batch.writes.iter().flat_map(|(_, all)| all).collect();
-                let of = pieces.of_each();
-                drive.parts(&requests, &of, &contents, samples, &mut self.random)
-            }
-        };
-        self.outcome.sampled_batches += usize::from(!complete);
-        for included in parts {
-            if self.is_done() {
-                return;
-            }
-            let (state, fingerprint) = pieces.state(&included);
-            let asked = self.open_question(fingerprint);
-            let asked = asked.and_then(|q| Some((q, self.judge(q, fingerprint, &state)?)));
-            if let Some(found) = asked {
-                self.note_part(&pieces, &included, found, state);
-            }
-        }
-    }
-}
-
-impl Explorer<'_> {
-    /// Nothing is on its way: a drive leaves what it has.
-    fn visit_medium(&mut self, state: Fork) {
-        let fingerprint = state.fingerprint();
-        let asked = self.open_question(fingerprint);
-        let asked = asked.and_then(|q| Some((q, self.judge(q, fingerprint, &state)?)));
-        if let Some(found) = asked {
-            self.note(Cut::Batch(Vec::new()), Vec::new(), found, state);
-        }
-    }
-
-    fn note_part(
-        &mut self,
-        pieces: &Pieces<'_>,
-        included: &[bool],
-        wrong: (Question, Verdict),
-        state: Fork,
-    ) {
-        let mut cut: Vec<(u64, u64)> = Vec::new();
-        let mut blocks = Vec::new();
-        for (part, sectors) in pieces.arriving.iter().zip(pieces.arrived(included)) {
-            blocks.push((part.block, 1, usize::from(sectors != 0)));
-            match cut.last_mut() {
-                _ if sectors == 0 => {}
-                Some((block, there)) if *block == part.block => *there |= sectors,
-                _ => cut.push((part.block, sectors)),
-            }
-        }
-        self.note(Cut::Batch(cut), blocks, wrong, state);
-    }
-
-    fn note(
-        &mut self,
-        cut: Cut,
-        blocks: Vec<(u64, usize, usize)>,
-        (question, verdict): (Question, Verdict),
-        state: Fork,
-    ) {
-        self.outcome.found = Some(Found {
-            moment: self.moment,
-            begun: self.begun,
-            cut,
-            question,
-            verdict,
-            blocks,
-            state,
-        });
-    }
-}
-
-/// What has yet to be asked about a state, and whether it was never seen.
-fn question_of(
-    known: &mut FxHashMap<u128, Good>,
-    shown: &FxHashMap<u128, Times>,
-    fingerprint: u128,
-    now: Asked,
-) -> Option<(Question, bool)> {
-    match known.entry(fingerprint) {
-        Entry::Occupied(known) if known.get().times.last.promises == now.promises => None,
-        Entry::Occupied(mut known) => {
-            let good = known.get_mut();
-            good.times.last = now;
-            // Another state that shows the same was asked already.
-            let same = good.shown.and_then(|shows| shown.get(&shows));
-            if same.is_some_and(|times| times.last.promises == now.promises) {
-                return None;
-            }
-            Some(match good.maps_behind {
-                true => (Question::Consistency, false),
-                false => (Question::Promises, false),
-            })
-        }
-        Entry::Vacant(new) => {
-            new.insert(Good {
-                times: Times::at(now),
-                maps_behind: false,
-                shown: None,
-            });
-            Some((Question::Consistency, true))
-        }
-    }
-}
-
-/// Remembers the verdict on a state.
-fn note(
-    known: &mut FxHashMap<u128, Good>,
-    shown: &mut FxHashMap<u128, Times>,
-    judge: &Judge,
-    fingerprint: u128,
-    now: Asked,
-    is_good: bool,
-) {
-    if !is_good {
-        known.remove(&fingerprint);
-        return;
-    }
-    if let Some(good) = known.get_mut(&fingerprint) {
-        good.maps_behind |= judge.maps_behind;
-        good.shown = judge.shown;
-    }
-    if let Some(shows) = judge.shown {
-        let times = shown.entry(shows).or_insert(Times::at(now));
-        times.last = now;
     }
 }

@@ -219,8 +219,8 @@ impl<const BIG: bool> backstitch_unixfs::format::InodeEditor for InodeEditor<BIG
     }
 }
 
-/// The field of an inode that holds a byte: one of eight bytes where that has any, so that fields
-/// of eight bytes change as a whole.
+/// The field of an inode that a byte lies in: the field of eight bytes if there is one, so that
+/// such a field changes as a whole.
 fn field_at(version: Version, at: usize) -> Range<usize> {
     let offsets = Offsets::of(version);
     let is_wide = match version {

@@ -20,7 +20,7 @@ pub(crate) struct Group {
     pub(crate) directories: u32,
     /// The inodes that have been initialised, the first ones.
     pub(crate) initialised_inodes: u32,
-    /// What the use of inodes that were initialised last comes after.
+    /// The patch that must be on the disk before an inode of those initialised last is used.
     pub(crate) initialised: PatchId,
     /// No fragment before this one (counted in the group) is free.
     pub(crate) first_free_hint: u32,

@@ -1,4 +1,4 @@
-//! The kinds of blocks: what seals and diagnostics tell them apart by.
+//! The kinds of blocks, by which seals and diagnostics tell blocks apart.
 
 use backstitch_store::BlockKind;
 

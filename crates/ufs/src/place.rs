@@ -86,7 +86,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         std::iter::once(home).chain(near).chain(all)
     }
 
-    /// What a map says is free may not be the file system's own.
+    /// Checks that what a map shows as free is not the file system's own.
     fn checked_free(&self, v: &mut Volume<'_>, run: Run) -> Step<Run> {
         if !self.is_data_run(run) {
             let group = self.sb.group_of(run.start.0);
@@ -215,8 +215,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
         Ok(())
     }
 
-    /// That a group has no inode in use in the block that is zeroed next, lest a wrong count of
-    /// those that are initialised destroy files.
+    /// Checks that no inode in use lies in the block that is zeroed next: a wrong count of
+    /// initialised inodes must not destroy files.
     fn check_uninitialised(
         &self,
         v: &mut Volume<'_>,
@@ -274,8 +274,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
             .unwrap_or(home)
     }
 
-    /// How many directories may be made in a group without files in between: as many as there is
-    /// room for with what each is expected to hold.
+    /// How many directories may be made in a group without files in between: as many as the group
+    /// has room for, with the contents expected of each.
     fn most_contiguous_directories(&self, free_fragments: u32, directories: u32) -> u32 {
         let fragment = u64::from(self.sb.fragment_bytes);
         let free = u64::from(free_fragments) * fragment;

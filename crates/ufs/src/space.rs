@@ -329,7 +329,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         (self.sb.fragments).saturating_sub(own + (summary.end - summary.start))
     }
 
-    /// So many bits from a byte of a group's block on.
+    /// That many bits, from a byte of a group's block on.
     fn bits(&self, header: BlockNumber, byte: usize, count: u32, set_is_free: bool) -> Bits {
         let fragment = self.sb.fragment_bytes as usize;
         let first_byte = byte % fragment;

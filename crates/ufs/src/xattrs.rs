@@ -15,7 +15,7 @@ use crate::state::UfsFormat;
 
 /// The bytes before a name.
 const HEADER_BYTES: usize = 7;
-/// What values and attributes begin at multiples of.
+/// Values and attributes begin at multiples of this many bytes.
 const ALIGNMENT: usize = 8;
 /// Namespaces of FreeBSD, and how their names begin here. Those of the system are for root, as
 /// Linux has it of `trusted`.

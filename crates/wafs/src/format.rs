@@ -9,7 +9,7 @@ use crate::{Lsn, WafsError};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What is read and written at a time, and what the log's length is a multiple of.
+/// Bytes of a block: the unit of reading and writing. The log's length is a multiple of it.
 pub const BLOCK_BYTES: u64 = 4096;
 /// Where the log begins: behind the blocks of both superblocks.
 pub const LOG_OFFSET_BYTES: u64 = 2 * BLOCK_BYTES;
@@ -23,8 +23,8 @@ pub const VERSION: u32 = 1;
 /// [quarter](longest_payload) of its length.
 pub const LONGEST_PAYLOAD_BYTES: u64 = 64 << 20;
 
-/// The generation and the mount of a superblock are less than this: they can be counted on for as
-/// long as anybody writes the log.
+/// The generation and the mount number of a superblock are less than this. Both grow by one at a
+/// time, so no log in use ever reaches it.
 pub const COUNTS_END: u64 = 1 << 63;
 
 /// "BSTCHWAL".
@@ -61,8 +61,8 @@ pub struct Superblock {
     pub log_bytes: U64,
     /// The LSN of the oldest record that is kept.
     pub start: U64,
-    /// An LSN up to which all that is kept was on the device when this was written: the end is looked
-    /// for from here, and what follows was appended by this mount.
+    /// All kept records before this LSN were on the device when this was written. The search for
+    /// the log's end begins here; records from here on were appended by this mount.
     pub end: U64,
     /// How many times the log was mounted for writing.
     pub mount: U64,
@@ -272,7 +272,7 @@ impl Circle {
         self.log_bytes - lsn.0 % self.log_bytes
     }
 
-    /// What is free in a log with this start and end: the blocks in which neither is.
+    /// The free bytes of a log with this start and end: those of all blocks that contain neither.
     pub fn free_bytes(self, start: Lsn, end: Lsn) -> u64 {
         let from = match holds(Rule::EndKeepsOffBlockOfStart) {
             true => start.block_start().0,

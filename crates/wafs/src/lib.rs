@@ -15,8 +15,8 @@
 //!   appended, never one without those before it, never a torn one.
 //! * What is appended afterwards is never followed by what the crash left behind.
 //!
-//! The device must write a sector of 512 bytes wholly or not at all; the last block is written
-//! again as it fills, and bytes in it that were acknowledged are written again as they are.
+//! The device must write a sector of 512 bytes wholly or not at all. The last block is written
+//! several times while it fills; bytes in it that were acknowledged keep their values.
 //!
 //! # How it is done
 //!

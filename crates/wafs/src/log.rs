@@ -15,9 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Full chunks at which the caller that filled the last one writes them all.
+/// Number of full chunks at which the caller that filled the last one writes all of them.
 const CHUNKS_TO_WRITE: usize = 8;
-/// Chunks at which all who append wait until some are written.
+/// Number of full chunks at which every caller that appends waits until some are written.
 const MOST_CHUNKS: usize = 32;
 
 /// A payload of this length is written from where it is, and not copied first.
@@ -314,7 +314,8 @@ impl Wafs {
         Ok(lsn)
     }
 
-    /// The state, once memory has room for more, and nobody writes where the caller will.
+    /// Waits until memory has room for more and, where the caller is going to write, until no other
+    /// caller writes. Returns the locked state.
     fn with_room(&self, is_writer: bool) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
         loop {
@@ -379,7 +380,8 @@ impl Wafs {
         Ok(head)
     }
 
-    /// Writes, flushes where that is asked for, and wakes who waits. The lock is not held meanwhile.
+    /// Writes, flushes if asked to, and wakes the callers that wait. The lock is not held during
+    /// the I/O.
     fn write<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
@@ -564,7 +566,8 @@ impl Wafs {
     }
 }
 
-/// Puts a long payload into memory but for its whole blocks: those, and where they go.
+/// Puts a long payload into memory, except for its whole blocks. Returns these blocks and the place
+/// where they go.
 fn put_long<'p>(memory: &mut Memory, payload: &'p [u8]) -> Option<(Lsn, &'p [u8])> {
     let head = memory.head();
     let to_block = (BLOCK_BYTES - (head.0 - head.block_start().0)) % BLOCK_BYTES;

@@ -90,8 +90,8 @@ impl Memory {
         }
     }
 
-    /// Leaves out `bytes`, whole blocks from the block's beginning on that the head is at: they are
-    /// written by somebody else.
+    /// Moves the head over `bytes` bytes without storing any: whole blocks, from the beginning of
+    /// the head's block on, which the caller writes itself.
     pub(crate) fn skip(&mut self, bytes: u64) {
         if self.head > self.closed {
             self.close();
@@ -124,12 +124,12 @@ impl Memory {
         self.closed = self.head;
     }
 
-    /// The full chunks, which are the caller's to write.
+    /// Takes the full chunks out; the caller must write them.
     pub(crate) fn take_full(&mut self) -> Vec<Chunk> {
         std::mem::take(&mut self.full)
     }
 
-    /// All that was appended, which is the caller's to write.
+    /// Takes out everything that was appended; the caller must write it.
     pub(crate) fn take_all(&mut self) -> Vec<Chunk> {
         if self.head > self.closed {
             self.close();

@@ -35,7 +35,7 @@ pub(crate) struct Place<'d> {
     pub(crate) device: &'d dyn BlockDevice,
     pub(crate) circle: Circle,
     pub(crate) seed: u32,
-    /// Reads end where a whole number of these does.
+    /// Reads end at a multiple of this many bytes.
     pub(crate) window_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ struct Window {
 }
 
 impl Window {
-    /// `len` bytes from `at` on; reads further, as far as `limit`, for those to come.
+    /// `len` bytes from `at` on. Reads ahead for later calls, but not past `limit`.
     fn get(&mut self, place: &Place<'_>, at: Lsn, len: u64, limit: Lsn) -> Result<&[u8]> {
         let held = self.from..self.from + self.bytes.len() as u64;
         if at.0 < held.start || at.0 + len > held.end {
@@ -197,8 +197,8 @@ impl<'d> Log<'d> {
         Log::open_with(device, WINDOW_BYTES)
     }
 
-    /// The same, reading nothing but the bytes of records and of what stands behind the last one:
-    /// for those who go by what is read.
+    /// The same without reading ahead: reads only the bytes of records and of what follows the last
+    /// one. For callers that observe which bytes are read, such as the explorer of crash states.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -251,8 +251,8 @@ impl<'d> Log<'d> {
         self.look_for_end()
     }
 
-    /// Goes from record to record, from a place up to which all was on the device, while they are
-    /// the latest mount's.
+    /// Follows the records from a place up to which everything was on the device, as long as they
+    /// are the latest mount's.
     fn look_for_end(&mut self) -> Result<()> {
         let start = self.start();
         let limit = start.block_start().plus(self.place.circle.log_bytes);
@@ -276,8 +276,9 @@ impl<'d> Log<'d> {
         }
     }
 
-    /// The end, where a record that does not follow stands there: one that is left from an earlier
-    /// round or mount. One of a later round or mount means that this superblock is out of date.
+    /// Checks that the log ends here, where a record stands that does not continue it. It does if
+    /// the record is left from an earlier round or mount. A record of a later round or mount means
+    /// that this superblock is out of date.
     fn stop_at(&self, header: &RecordHeader) -> Result<()> {
         let is_later = header.lsn.get() > self.end.0;
         if is_later || header.mount.get() > self.superblock.mount.get() {
@@ -305,7 +306,7 @@ impl<'d> Log<'d> {
         self.last.filter(|last| *last >= self.start())
     }
 
-    /// The record before the end, though a checkpoint has let it go.
+    /// The record before the end, even if a checkpoint has let it go.
     pub fn last_record_bytes(&self) -> u64 {
         self.last.map_or(0, |last| self.end.0 - last.0)
     }

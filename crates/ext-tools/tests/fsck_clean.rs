@@ -172,7 +172,7 @@ fn our_record_in_the_superblock_does_not_disturb_e2fsck() {
         let device = open(&image, false);
         mkfs::write(&Mkfs::new(uuid, [2; 16], 1 << 30), &device).unwrap();
         let record = MountRecord {
-            mechanism: CrashRecord::from_code(1).unwrap(),
+            mechanism: CrashRecord::SOFT,
             mount_count: 1,
             mount_time_seconds: 1 << 30,
             atomic_unit_bytes: 4096,
@@ -192,7 +192,7 @@ fn our_record_in_the_superblock_does_not_disturb_e2fsck() {
     let sb = superblock::Superblock::parse(&bytes, 8 * MIB).unwrap();
     assert_eq!(
         sb.record.map(|record| record.mechanism),
-        CrashRecord::from_code(1)
+        Some(CrashRecord::SOFT)
     );
 }
 

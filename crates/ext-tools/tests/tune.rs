@@ -68,7 +68,7 @@ fn image() -> Vec<u8> {
     mkfs.device_is_zero = true;
     mkfs::write(&mkfs, &device).unwrap();
     let record = MountRecord {
-        mechanism: CrashRecord::from_code(1).unwrap(),
+        mechanism: CrashRecord::SOFT,
         mount_time_seconds: 1_700_000_001,
         mount_count: 1,
         atomic_unit_bytes: 1024,

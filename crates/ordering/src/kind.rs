@@ -81,31 +81,51 @@ impl Promises {
 /// What a mounted image has in its superblock, so that the next mount knows what a crash may have
 /// left there.
 ///
-/// The codes are part of the image formats (`docs/FORMAT.md`): giving one out is a change of those,
-/// as a new feature bit is. 0 is `async`, 1 `soft`, 2 `sync`, 3 `scheduler`, 4 `interbuffer`,
-/// 5 `amom` under any policy, 6 a log beside the layout's own journal. All but
-/// [`ANYTHING`](Self::ANYTHING) and [`IN_LOG`](Self::IN_LOG) stand for mechanisms after which a crash
-/// leaves [`CrashLeaves::Excess`].
+/// The codes are part of the image formats (`docs/FORMAT.md`): a new one is a change of those, as a
+/// new feature bit is. All but [`ANYTHING`](Self::ANYTHING) and [`IN_LOG`](Self::IN_LOG) stand for
+/// mechanisms after which a crash leaves [`CrashLeaves::Excess`]. Mechanisms may share a code where
+/// one may follow the other after a crash; what is shown of such an image is then the name of the
+/// first of them in the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CrashRecord(u8);
 
-/// The last code that has a meaning.
-const LAST_CODE: u8 = 6;
-
 impl CrashRecord {
-    /// A crash may have left anything: such an image is never trusted.
+    /// `async`: a crash may have left anything. Such an image is never trusted.
     pub const ANYTHING: CrashRecord = CrashRecord(0);
 
-    /// What a crash leaves is in order once the log that the mount wrote is brought home, and not
-    /// before.
+    /// `soft`.
+    pub const SOFT: CrashRecord = CrashRecord(1);
+
+    /// `sync`.
+    pub const SYNC: CrashRecord = CrashRecord(2);
+
+    /// `scheduler`.
+    pub const SCHEDULER: CrashRecord = CrashRecord(3);
+
+    /// `interbuffer`.
+    pub const INTERBUFFER: CrashRecord = CrashRecord(4);
+
+    /// Batches of operations, one after the other: `amom` under any policy.
+    pub const BATCHES: CrashRecord = CrashRecord(5);
+
+    /// A log beside the layout's own journal. What a crash leaves is in order once the log that the
+    /// mount wrote is brought home, and not before.
     pub const IN_LOG: CrashRecord = CrashRecord(6);
 
+    /// All of them, each at the place of its code.
+    pub const ALL: [CrashRecord; 7] = [
+        CrashRecord::ANYTHING,
+        CrashRecord::SOFT,
+        CrashRecord::SYNC,
+        CrashRecord::SCHEDULER,
+        CrashRecord::INTERBUFFER,
+        CrashRecord::BATCHES,
+        CrashRecord::IN_LOG,
+    ];
+
     /// The record with this code; `None` where this version knows of none.
-    pub const fn from_code(code: u8) -> Option<CrashRecord> {
-        match code {
-            0..=LAST_CODE => Some(CrashRecord(code)),
-            _ => None,
-        }
+    pub fn from_code(code: u8) -> Option<CrashRecord> {
+        CrashRecord::ALL.get(usize::from(code)).copied()
     }
 
     /// The code on the disk.
@@ -149,8 +169,9 @@ pub trait MechanismKind: Sync {
     /// What it promises.
     fn promises(&self) -> Promises;
 
-    /// What is recorded in the image while it is mounted with it. `None` for a mechanism that needs
-    /// no record: an image with something in its log tells by that how it was left.
+    /// What is recorded in the image while it is mounted with it. `None` only where the layout's own
+    /// journal tells how the image was left. (Without such a journal the layout records
+    /// [`CrashRecord::ANYTHING`] then, and the image is not trusted after a crash.)
     fn crash_record(&self) -> Option<CrashRecord>;
 
     /// The rules that it states itself, and that nothing else comes by: those are what an ablation

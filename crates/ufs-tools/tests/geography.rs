@@ -73,7 +73,7 @@ fn an_image_that_a_mechanism_with_order_left_is_trusted() {
         return;
     }
     for good in good_images() {
-        let trusted = CrashRecord::from_code(1).unwrap();
+        let trusted = CrashRecord::SOFT;
         assert_eq!(UfsTools.trusted(&SliceSource(good), trusted), None);
         // As a mount for writing leaves it, and as others may.
         for marks in [FLAG_NEEDS_CHECK, FLAG_NEEDS_CHECK | FLAG_SOFT_UPDATES, 0] {

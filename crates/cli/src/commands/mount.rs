@@ -82,11 +82,7 @@ pub(crate) struct Args {
     image: PathBuf,
     /// Where to mount it: an empty directory, or any with -o nonempty
     dir: PathBuf,
-    /// The consistency mechanism: soft, async, sync, scheduler, interbuffer, amom=immediate,
-    /// amom=delayed:TICKS, amom=periodic:TICKS (a tick is 10 ms), or journal=writeback,
-    /// journal=ordered, journal=full if the image has a journal (default: journal=ordered with a
-    /// journal, else soft)
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help = ordering_help())]
     ordering: Option<String>,
     /// Mount options
     #[arg(short = 'o', value_name = "OPTS")]
@@ -109,6 +105,20 @@ pub(crate) struct Args {
     /// Append what the daemon logs to a file (see BACKSTITCH_LOG)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+}
+
+/// What `--help` says of the orderings that there are.
+fn ordering_help() -> String {
+    let (logging, alone): (Vec<_>, Vec<_>) = Ordering::ALL.into_iter().partition(|o| o.has_log());
+    let names = |of: Vec<Ordering>| of.into_iter().map(Ordering::name).collect::<Vec<_>>();
+    format!(
+        "The consistency mechanism: {} (also with other numbers of ticks of 10 ms); or, where the image has \
+         such a log (see mkfs -O), {} (default: {} with a journal, else {})",
+        names(alone).join(", "),
+        names(logging).join(", "),
+        usual_for(true).name(),
+        usual_for(false).name(),
+    )
 }
 
 /// What `--json` prints, and what a daemon reports to the process that started it.

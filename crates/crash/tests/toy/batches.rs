@@ -1,5 +1,6 @@
-//! A mechanism in one file: every operation is a batch, and batches reach the disk strictly one
-//! after the other.
+//! A mechanism in one file: every operation is a batch (here: what reaches the disk strictly after
+//! the operation before it). An operation is what [`Mechanism::begin`] is told: of a long removal or
+//! truncation each step is one.
 //!
 //! Each batch has a *tail*, an empty patch that stands for all of it and for the tail before it.
 //! Whatever the next operation changes comes after that, beside what the layout states. So what a
@@ -54,13 +55,15 @@ impl MechanismKind for Batches {
         }
     }
 
+    /// It does not claim to order by batches: that would say that what the layout states between the
+    /// changes of a batch is not kept, and it is.
     fn promises(&self) -> Promises {
         Promises::leaving(CrashLeaves::Excess)
     }
 
-    /// The code that is kept for mechanisms of batches.
+    /// A mount under another mechanism of batches may follow.
     fn crash_record(&self) -> Option<CrashRecord> {
-        CrashRecord::from_code(5)
+        Some(CrashRecord::BATCHES)
     }
 
     fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {

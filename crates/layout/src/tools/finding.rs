@@ -4,7 +4,7 @@ use crate::{BlockNumber, GroupNumber, InodeNumber};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// How bad a finding is, after *Recovery, what may be left* of the consistency document.
+/// How bad a finding is, by what a crash may leave (`docs/GUARANTEES.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

@@ -51,7 +51,7 @@ impl MechanismKind for InterbufferKind {
     }
 
     fn crash_record(&self) -> Option<CrashRecord> {
-        CrashRecord::from_code(4)
+        Some(CrashRecord::INTERBUFFER)
     }
 
     fn own_rules(&self) -> &'static [Id] {

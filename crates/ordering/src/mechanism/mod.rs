@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The layout states soft-updates dependencies for all of them. A mechanism changes those in
-//! [`transform`](Mechanism::transform), which is the only place where it must do anything. The store
+//! [`transform`](Mechanism::transform); the other methods have defaults. The store
 //! then writes a patch only after what it depends on: so what a mechanism wants to be written in
 //! order it states as dependencies, what it wants to be waited for it returns from
 //! [`end`](Mechanism::end), and what it wants to be written soon from [`tick`](Mechanism::tick).
@@ -118,10 +118,14 @@ pub trait Mechanism: Send {
     /// What it is one of: its name and its promises.
     fn kind(&self) -> &'static dyn MechanismKind;
 
-    /// An operation begins to change things.
+    /// An operation, or the next step of a long one, is about to change things. It may turn out to
+    /// change nothing, or begin once more after blocks have been read that it lacked.
     fn begin(&mut self, _operation: Operation<'_>) {}
 
-    /// A patch is about to be made; `dependencies` are the layout's and may be changed.
+    /// A patch is about to be made; `dependencies` are the layout's and may be changed. It may also
+    /// be asked only for what would be depended on, and nothing follows: a mechanism must not count
+    /// on [`created`](Self::created) or [`end`](Self::end) for what it notes here. (It is not asked
+    /// so where it [orders by batches](crate::Promises::orders_by_batches).)
     fn transform(
         &mut self,
         _store: &mut Store,

@@ -43,7 +43,7 @@ impl MechanismKind for SchedulerKind {
     }
 
     fn crash_record(&self) -> Option<CrashRecord> {
-        CrashRecord::from_code(3)
+        Some(CrashRecord::SCHEDULER)
     }
 
     fn own_rules(&self) -> &'static [Id] {

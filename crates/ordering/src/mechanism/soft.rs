@@ -21,7 +21,7 @@ impl MechanismKind for SoftKind {
     }
 
     fn crash_record(&self) -> Option<CrashRecord> {
-        CrashRecord::from_code(1)
+        Some(CrashRecord::SOFT)
     }
 
     fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {

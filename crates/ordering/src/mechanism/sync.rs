@@ -35,7 +35,7 @@ impl MechanismKind for SyncKind {
     }
 
     fn crash_record(&self) -> Option<CrashRecord> {
-        CrashRecord::from_code(2)
+        Some(CrashRecord::SYNC)
     }
 
     fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {

@@ -1,4 +1,4 @@
-//! The map of ext2 and ext3: the tree of direct, indirect, double and triple indirect pointers.
+//! The map of ext2, ext3 and UFS: the tree of direct, indirect, double and triple indirect pointers.
 
 use std::ops::Range;
 

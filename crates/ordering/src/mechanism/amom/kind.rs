@@ -102,7 +102,7 @@ impl MechanismKind for AmomKind {
     }
 
     fn crash_record(&self) -> Option<CrashRecord> {
-        CrashRecord::from_code(5)
+        Some(CrashRecord::BATCHES)
     }
 
     fn own_rules(&self) -> &'static [Id] {

@@ -59,9 +59,11 @@ mod tail;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstitch_ordering::{
-    BlockClass, Decision, Log, Mechanism, MechanismKind, PatchId, PatchSpec, VolumeId,
+    Awaited, BlockClass, Decision, GATHER_TIME, Log, Mechanism, MechanismKind, Operation, PatchId,
+    PatchSpec, VolumeId,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -171,6 +173,10 @@ struct Logged {
 /// A journal in the volume that it is for. See the module's documentation.
 pub struct JournalMechanism {
     mode: JournalMode,
+    /// Operations wait for their transactions, together with others: group commit.
+    gathers: bool,
+    /// Whether the operation under way is to.
+    awaited_now: Awaited,
     map: Arc<JournalMap>,
     superblock: Superblock,
     stage: Stage,
@@ -219,6 +225,8 @@ impl JournalMechanism {
         });
         JournalMechanism {
             mode,
+            gathers: false,
+            awaited_now: Awaited::default(),
             map,
             stage: Stage::Past,
             volume: VolumeId(0),
@@ -240,6 +248,14 @@ impl JournalMechanism {
             known: (Vec::new(), PatchId::COMMITTED),
             commits: 0,
             superblock,
+        }
+    }
+
+    /// The same, whose operations wait for their transactions, together with others.
+    pub fn gathered(self) -> JournalMechanism {
+        JournalMechanism {
+            gathers: true,
+            ..self
         }
     }
 
@@ -316,7 +332,24 @@ impl JournalMechanism {
 
 impl Mechanism for JournalMechanism {
     fn kind(&self) -> &'static dyn MechanismKind {
-        self.mode.kind()
+        match self.gathers {
+            true => self.mode.gathered(),
+            false => self.mode.kind(),
+        }
+    }
+
+    fn begin(&mut self, operation: Operation<'_>) {
+        self.awaited_now.begin(&operation);
+    }
+
+    fn end(&mut self, wait_for: &mut Vec<PatchId>) {
+        if self.awaited_now.take() && self.gathers {
+            wait_for.extend(self.running.hold);
+        }
+    }
+
+    fn gather_time(&self) -> Option<Duration> {
+        self.gathers.then_some(GATHER_TIME)
     }
 
     fn transform(
@@ -374,6 +407,7 @@ impl Mechanism for JournalMechanism {
         match (self.stage, decision.is_logged) {
             (Stage::Past, _) => {}
             (Stage::Through, true) => {
+                self.awaited_now.created(spec, decision);
                 self.running.newest = Some(id);
                 self.running.blocks.insert(spec.block, id);
                 if self.running.revokes.contains(&spec.block) && holds(Rule::LoggingTakesRevokeBack)

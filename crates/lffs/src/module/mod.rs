@@ -45,8 +45,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_ordering::{
-    BlockClass, Change, Decision, Log, Mechanism, MechanismKind, Operation, PatchId, PatchSpec,
-    VolumeId,
+    Awaited, BlockClass, Change, Decision, GATHER_TIME, Log, Mechanism, MechanismKind, Operation,
+    PatchId, PatchSpec, VolumeId,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -110,10 +110,8 @@ struct Current {
     next: Option<About>,
     /// What that one has freed.
     freed_by_next: Vec<(u64, bool)>,
-    /// Nobody waits for what it changes.
-    is_delayed: bool,
-    /// It has changed what its caller waits for.
-    is_awaited: bool,
+    /// Whether it has changed what its caller waits for.
+    awaited: Awaited,
 }
 
 /// A group that is in the log, or on its way there.
@@ -326,8 +324,7 @@ impl Mechanism for LffsMechanism {
         if self.stage == Stage::Through {
             let current = &mut self.current;
             current.next = Some(About::of(&operation));
-            current.is_delayed = operation == Operation::Background || operation.is_of_contents();
-            current.is_awaited = false;
+            current.awaited.begin(&operation);
         }
     }
 
@@ -403,16 +400,18 @@ impl Mechanism for LffsMechanism {
             };
             self.current.changes.note(spec.block, start..start + len);
         }
-        let is_metadata = spec.kind.class != BlockClass::Data;
-        self.current.is_awaited |=
-            is_metadata && !spec.is_implied_times && !self.current.is_delayed;
+        self.current.awaited.created(spec, decision);
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {
-        let is_awaited = std::mem::take(&mut self.current.is_awaited);
+        let is_awaited = self.current.awaited.take();
         if self.variant.is_sync() && is_awaited && holds(Rule::AnswersOnceLogged) {
             wait_for.extend(self.running.hold);
         }
+    }
+
+    fn gather_time(&self) -> Option<Duration> {
+        self.variant.gathers().then_some(GATHER_TIME)
     }
 
     fn forget(&mut self, block: u64) -> bool {

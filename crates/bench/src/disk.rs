@@ -14,6 +14,9 @@ pub const REFERENCE_HOST: &str = "one core of an Intel Xeon of 2023";
 pub struct Disk {
     /// The drive.
     pub drive: DriveSpec,
+    /// The drive that a log of operations or a journal has to itself. A mechanism whose log is on
+    /// another drive, always, has one more of the same where nothing is said.
+    pub log_drive: Option<DriveSpec>,
     /// The file system's size; the drive's where that is less.
     pub size_bytes: u64,
     /// The speed of the processor by that of [`REFERENCE_HOST`].
@@ -73,7 +76,20 @@ impl Disk {
             page_bytes: host.and_then(|host| host.pages_mib).map(bytes),
             changes_bytes: host.and_then(|host| host.changes_mib).map(bytes),
             drive,
+            log_drive: None,
             size_bytes,
+        })
+    }
+
+    /// The same with a drive for the log: a preset, or what a file describes.
+    ///
+    /// # Errors
+    /// As [`named`](Self::named).
+    pub fn with_log_drive(self, name: &str, options: &DiskOptions) -> Result<Disk> {
+        let other = Disk::named(name, self.size_bytes, options)?;
+        Ok(Disk {
+            log_drive: Some(other.drive),
+            ..self
         })
     }
 

@@ -65,6 +65,9 @@ pub enum Error {
     /// program.
     #[error("the simulated machine has come to a standstill")]
     Standstill,
+    /// No log of operations could be made.
+    #[error("making the log: {0}")]
+    Log(#[from] backstitch_wafs::WafsError),
     /// There is no such drive.
     #[error(transparent)]
     Drive(#[from] backstitch_drives::SpecError),

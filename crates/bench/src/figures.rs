@@ -46,6 +46,9 @@ pub struct Run {
     /// The requests of a simulated disk, where they were to be remembered.
     #[serde(skip)]
     pub trace: Vec<Completion>,
+    /// Those of the disk that its log had to itself.
+    #[serde(skip)]
+    pub log_trace: Vec<Completion>,
     /// From the first operation to the return of the final sync.
     pub elapsed_seconds: f64,
     /// Time of the process outside the kernel, all its threads; on a simulated disk, how long the

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions, SlowFlushDevice};
-use backstitch_drives::SimulatedDevice;
+use backstitch_drives::{DriveSpec, SimulatedDevice, VirtualClock};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
+use backstitch_wafs::Wafs;
 
 use crate::disk::Disk;
 use crate::files::{EngineFiles, Files, HostFiles, Node};
@@ -70,8 +71,8 @@ pub struct Spec {
     pub optimisations: Optimisations,
     /// What it runs on.
     pub target: Target,
-    /// The journal's file or block device, which is overwritten; the journal is inside the image
-    /// where `None`.
+    /// The file or block device of the journal, or of the log, which is overwritten; where `None`,
+    /// the journal is inside the image.
     pub journal_device: Option<PathBuf>,
     /// The bound on buffers.
     pub cache_bytes: u64,
@@ -152,7 +153,7 @@ pub(crate) fn make(
     Ok(())
 }
 
-fn wanted(device_is_zero: bool, ordering: Ordering) -> Mkfs {
+pub(crate) fn wanted(device_is_zero: bool, ordering: Ordering) -> Mkfs {
     Mkfs {
         features: ordering.image_features(),
         // As file systems of some size have it, whatever the size asked for.
@@ -164,32 +165,71 @@ fn wanted(device_is_zero: bool, ordering: Ordering) -> Mkfs {
 
 const BLOCK_BYTES: u32 = 4096;
 
-/// A new file system, and its journal where that is elsewhere.
+/// What mkfs gives a file system of 4 GiB, and what the papers' journals have.
+const JOURNAL_BYTES: u64 = 64 << 20;
+/// The log of operations on a device of its own, as Seltzer et al. 2000 had it (table 3).
+const LOG_BYTES: u64 = 128 << 20;
+
+/// The length of a log that is on a device of its own.
+fn log_bytes(ordering: Ordering) -> u64 {
+    match ordering.needs_log_device() {
+        true => LOG_BYTES,
+        false => JOURNAL_BYTES,
+    }
+}
+
+/// A new file system, with its log on a device that has nothing else.
+fn make_apart(
+    (layout, ordering): (Layout, Ordering),
+    (device, device_is_zero): (&dyn BlockDevice, bool),
+    (log, log_is_zero): (&dyn BlockDevice, bool),
+) -> Result<()> {
+    if ordering.needs_log_device() {
+        make(layout, device, device_is_zero, ordering)?;
+        let made_nanoseconds = MADE_SECONDS * 1_000_000_000;
+        return Ok(Wafs::make(log, JOURNAL_UUID, made_nanoseconds)?);
+    }
+    let made = MkfsJournal {
+        block_size: Some(BLOCK_BYTES),
+        device_is_zero: log_is_zero,
+        ..MkfsJournal::new(JOURNAL_UUID, MADE_SECONDS)
+    };
+    let uuid = layout.make_journal(&made, log)?.uuid;
+    let wanted = Mkfs {
+        journal_uuid: Some(uuid),
+        ..wanted(device_is_zero, ordering)
+    };
+    layout.make(&wanted, device)?;
+    layout.attach_journal(log, wanted.uuid)?;
+    Ok(())
+}
+
+/// A new file system, and its log where that is elsewhere.
 fn make_with_journal(
     spec: &Spec,
     device: &dyn BlockDevice,
     device_is_zero: bool,
 ) -> Result<Option<Arc<dyn BlockDevice>>> {
-    let Some(path) = &spec.journal_device else {
-        make(spec.layout, device, device_is_zero, spec.ordering)?;
-        return Ok(None);
+    let kind = (spec.layout, spec.ordering);
+    let log: Arc<dyn BlockDevice> = match &spec.journal_device {
+        Some(path) => {
+            let (log, log_is_zero) = emptied(path, log_bytes(spec.ordering))?;
+            make_apart(kind, (device, device_is_zero), (&log, log_is_zero))?;
+            Arc::new(log)
+        }
+        None if spec.ordering.needs_log_device()
+            && matches!(spec.target, Target::Memory { .. }) =>
+        {
+            let log = MemoryDevice::new(log_bytes(spec.ordering) as usize);
+            make_apart(kind, (device, device_is_zero), (&log, true))?;
+            Arc::new(log)
+        }
+        None => {
+            make(spec.layout, device, device_is_zero, spec.ordering)?;
+            return Ok(None);
+        }
     };
-    /// What mkfs gives a file system of 4 GiB, and what the paper's have.
-    const JOURNAL_BYTES: u64 = 64 << 20;
-    let (journal, journal_is_zero) = emptied(path, JOURNAL_BYTES)?;
-    let made = MkfsJournal {
-        block_size: Some(BLOCK_BYTES),
-        device_is_zero: journal_is_zero,
-        ..MkfsJournal::new(JOURNAL_UUID, MADE_SECONDS)
-    };
-    let uuid = spec.layout.make_journal(&made, &journal)?.uuid;
-    let wanted = Mkfs {
-        journal_uuid: Some(uuid),
-        ..wanted(device_is_zero, spec.ordering)
-    };
-    spec.layout.make(&wanted, device)?;
-    spec.layout.attach_journal(&journal, wanted.uuid)?;
-    Ok(Some(Arc::new(journal)))
+    Ok(Some(log))
 }
 
 fn mount(
@@ -257,16 +297,13 @@ fn on_device(
 }
 
 fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
-    let clock = Arc::default();
-    let device = SimulatedDevice::new(&disk.drive, disk.size_bytes, clock);
-    let device = Arc::new(device);
-    make(spec.layout, &*device, true, spec.ordering)?;
+    let (device, log) = make_on_disk(spec.layout, spec.ordering, disk, &Arc::default())?;
     let layout = spec.layout.layout();
     let options = MountOptions {
         changes_bytes: disk.changes_bytes.unwrap_or(0),
         ..mount_options(spec)
     };
-    let mount = || MachineFiles::mount(device.clone(), layout, &options, disk);
+    let mount = || MachineFiles::mount(device.clone(), log.clone(), layout, &options, disk);
     if plan.needs_preparation() {
         let mut files = mount()?;
         let root = files.root();
@@ -278,12 +315,14 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     let (before, busy_before) = (machine.stats(), machine.cpu_busy());
     if spec.trace {
         device.start_trace();
+        log.iter().for_each(|log| log.start_trace());
     }
     let mut before_sync = 0;
     let mut run = timed(spec, plan, &mut files, root, || {
         before_sync = machine.stats().blocks_written;
     })?;
     run.trace = device.take_trace();
+    run.log_trace = log.as_ref().map_or_else(Vec::new, |log| log.take_trace());
     run.host_speed = Some(disk.host_speed);
     // The model does not tell the kernel's time from that of others.
     run.cpu_user_seconds = (machine.cpu_busy() - busy_before).as_secs_f64();
@@ -302,6 +341,32 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     run.opt = Some(spec.optimisations.to_string());
     run.paper = paper::figure(spec);
     Ok(run)
+}
+
+/// A new file system on a simulated disk, and the disk of its log where that has one to itself.
+pub(crate) fn make_on_disk(
+    layout: Layout,
+    ordering: Ordering,
+    disk: &Disk,
+    clock: &Arc<VirtualClock>,
+) -> Result<(Arc<SimulatedDevice>, Option<Arc<SimulatedDevice>>)> {
+    let device = SimulatedDevice::new(&disk.drive, disk.size_bytes, clock.clone());
+    let log = log_drive(ordering, disk)
+        .map(|drive| SimulatedDevice::new(drive, log_bytes(ordering), clock.clone()));
+    match &log {
+        Some(log) => make_apart((layout, ordering), (&device, true), (log, true))?,
+        None => make(layout, &device, true, ordering)?,
+    }
+    Ok((Arc::new(device), log.map(Arc::new)))
+}
+
+/// The drive that a mechanism's log has to itself on a simulated disk.
+fn log_drive(ordering: Ordering, disk: &Disk) -> Option<&DriveSpec> {
+    let stated = disk.log_drive.as_ref();
+    match ordering.needs_log_device() {
+        true => stated.or(Some(&disk.drive)),
+        false => stated,
+    }
 }
 
 fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
@@ -372,6 +437,7 @@ fn timed(
         target: spec.target.describe(),
         host_speed: None,
         trace: Vec::new(),
+        log_trace: Vec::new(),
         elapsed_seconds,
         cpu_user_seconds: cpu.user_seconds,
         cpu_sys_seconds: cpu.sys_seconds,

@@ -51,6 +51,7 @@ fn all_of(run: Run) -> (String, Vec<u8>) {
     let mut trace = Vec::new();
     backstitch_bench::write_json_lines(&run.trace, &mut trace).unwrap();
     assert!(!trace.is_empty());
+    backstitch_bench::write_json_lines(&run.log_trace, &mut trace).unwrap();
     let document = document(&[Series { runs: vec![run] }], 1);
     (document.to_string(), trace)
 }
@@ -63,8 +64,7 @@ fn two_runs_are_the_same_to_the_last_byte() {
     };
     let workloads = [(Workload::Postmark, postmark()), (Workload::Sdet, scripts)];
     for (workload, scale) in workloads {
-        // Some logs need a second disk.
-        for ordering in Ordering::ALL.into_iter().filter(|o| !o.needs_log_device()) {
+        for ordering in Ordering::ALL.into_iter().chain(Ordering::WITH_GROUP_COMMIT) {
             for disk in ["viking", "sata-ssd"] {
                 let spec = spec(workload, scale, ordering, disk);
                 let [one, two] = [(); 2].map(|()| all_of(measure(&spec).unwrap()));
@@ -134,6 +134,69 @@ fn clients_wait_for_the_disk_beside_each_other() {
     };
     let [one, four] = [1, 4].map(elapsed);
     assert!(four < 0.7 * one, "one {one}, four {four}");
+}
+
+/// What of the log's disk is read and written is its log, and a log that is waited for is faster where
+/// no head goes from it to the files and back.
+#[test]
+fn a_log_on_a_disk_of_its_own_is_written_there_and_waits_for_no_head() {
+    let small_files = Scale {
+        min_bytes: Some(2 << 10),
+        megabytes: Some(0.5),
+        ..Scale::default()
+    };
+    let run = |ordering, log_disk: Option<&str>| {
+        let mut spec = spec(Workload::MicroCreate, small_files, ordering, "cheetah9");
+        if let (Some(name), Target::Disk(disk)) = (log_disk, &mut spec.target) {
+            let options = DiskOptions::default();
+            **disk = disk.clone().with_log_drive(name, &options).unwrap();
+        }
+        measure(&spec).unwrap()
+    };
+    let one = run(Ordering::LFFS_WAFS_1SYNC, None);
+    let two = run(Ordering::LFFS_WAFS_2SYNC, None);
+    assert!(one.log_trace.is_empty());
+    assert!(two.log_trace.len() > 200, "{}", two.log_trace.len());
+    assert!(
+        two.elapsed_seconds < 0.9 * one.elapsed_seconds,
+        "one {}, two {}",
+        one.elapsed_seconds,
+        two.elapsed_seconds
+    );
+    let free = run(Ordering::LFFS_WAFS_2SYNC, Some("ideal"));
+    assert!(free.elapsed_seconds < 0.5 * two.elapsed_seconds);
+    assert_eq!(free.log_trace.len(), two.log_trace.len());
+
+    let inside = run(Ordering::JOURNAL_ORDERED, None);
+    let apart = run(Ordering::JOURNAL_ORDERED, Some("cheetah9"));
+    assert!(inside.log_trace.is_empty() && !apart.log_trace.is_empty());
+}
+
+/// Many callers share the writes of the log that each of them waits for; one alone waits longer.
+#[test]
+fn a_group_commit_is_for_all_who_wait() {
+    let run = |ordering, count| {
+        let scale = Scale {
+            writers: Some(count),
+            fraction: Some(0.1),
+            ..Scale::default()
+        };
+        measure(&spec(Workload::Sdet, scale, ordering, "cheetah9")).unwrap()
+    };
+    let groups = [Ordering::JOURNAL_ORDERED_GROUP, Ordering::LFFS_WAFS_2GROUP];
+    for (group, alone) in groups
+        .into_iter()
+        .zip([Ordering::JOURNAL_ORDERED, Ordering::LFFS_WAFS_2SYNC])
+    {
+        let flushes = |count| run(group, count).engine.unwrap().flushes as f64 / count as f64;
+        let (one, eight) = (flushes(1), flushes(8));
+        assert!(
+            eight < 0.7 * one,
+            "{group}: {one} and {eight} for each script"
+        );
+        let (grouped, not) = (run(group, 1).elapsed_seconds, run(alone, 1).elapsed_seconds);
+        assert!(grouped > not, "{group}: {grouped} and {not}");
+    }
 }
 
 #[test]

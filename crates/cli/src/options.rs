@@ -81,6 +81,8 @@ pub(crate) struct Options {
     pub(crate) without_journal: bool,
     /// The device that has the journal.
     pub(crate) journal_device: Option<PathBuf>,
+    /// That device is memory that survives, and is mapped.
+    pub(crate) maps_log: bool,
     /// What is written wholly or not at all.
     pub(crate) atomic: AtomicUnit,
     /// The file that describes a stack, of which the image holds the first file system.
@@ -169,6 +171,7 @@ impl Default for Options {
             discard: false,
             without_journal: false,
             journal_device: None,
+            maps_log: false,
             atomic: AtomicUnit::Block,
             stack: None,
             raw: false,
@@ -206,6 +209,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "noallow_other" => options.allow_other = Some(false),
         "unsafe" => options.unsafe_no_flush = true,
         "raw" => options.raw = true,
+        "nvram" => options.maps_log = true,
         "nojournal" => options.without_journal = true,
         "noatime" => options.access_times = None,
         "atime" => options.access_times = Some(AccessTimes::Relative),

@@ -243,6 +243,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("st3320620as", include_str!("presets/st3320620as.toml")),
     ("nvme", include_str!("presets/nvme.toml")),
     ("sata-ssd", include_str!("presets/sata-ssd.toml")),
+    ("nvram", include_str!("presets/nvram.toml")),
     ("ideal", include_str!("presets/ideal.toml")),
 ];
 

@@ -48,6 +48,9 @@ const NO_FILE: &str = "the image has no log in a file: make it with mkfs -O lffs
 const NO_LOG: &str = "there is no write-ahead log: make one behind the file system with mkfs -O \
                       wafs_log, or on another device with wafs mkfs and name that with \
                       -o log_device=";
+/// For layouts such as UFS, which have no place for a note of their log.
+const NO_HOST: &str =
+    "file systems of this type have no log of operations; choose another ordering";
 const NO_LOG_DEVICE: &str = "its log is on another device: make a write-ahead log there with wafs \
                              mkfs, and name it with -o log_device=";
 const OTHER_LOG: &str = "the image was left by a crash, and this is not the log that has the rest: name \
@@ -133,6 +136,9 @@ impl LogKind for LffsFile {
     }
 
     fn find(&self, site: LogSite<'_>) -> Result<Findable> {
+        if site.host.is_none() {
+            return Ok(Err(NO_HOST.to_owned()));
+        }
         match (in_file(site)?, lost(site)?) {
             (Some(place), _) => place.find(site),
             (None, Some((_, why))) => Ok(Err(why)),
@@ -211,6 +217,9 @@ impl LogKind for LffsWafs {
     }
 
     fn find(&self, site: LogSite<'_>) -> Result<Findable> {
+        if site.host.is_none() {
+            return Ok(Err(NO_HOST.to_owned()));
+        }
         if self.is_other && site.log_device.is_none() {
             return Ok(Err(NO_LOG_DEVICE.to_owned()));
         }

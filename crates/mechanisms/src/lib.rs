@@ -47,9 +47,10 @@ pub struct Ordering {
 /// There is no mechanism of this name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "unknown ordering '{name}': this version has {}, and amom=delayed:TICKS and amom=periodic:TICKS \
-     with 1 to 360000 ticks of 10 ms",
-    Ordering::ALL.map(Ordering::name).join(", ")
+    "unknown ordering '{name}': this version has {}, with group commit {}, and amom=delayed:TICKS and \
+     amom=periodic:TICKS with 1 to 360000 ticks of 10 ms",
+    Ordering::ALL.map(Ordering::name).join(", "),
+    Ordering::WITH_GROUP_COMMIT.map(Ordering::name).join(", ")
 )]
 pub struct Unknown {
     /// The name.
@@ -96,6 +97,33 @@ impl Ordering {
     /// The same, and nobody waits.
     pub const LFFS_WAFS_2ASYNC: Ordering =
         Ordering::logging(Variant::TwoAsync.kind(), &lffs::LffsWafs::OTHER);
+
+    /// A journal with group commit: each operation waits for its transaction, together with others
+    /// that come within some milliseconds.
+    pub const JOURNAL_WRITEBACK_GROUP: Ordering =
+        Ordering::logging(JournalMode::Writeback.gathered(), &jbd2::Jbd2);
+    /// The same, contents first.
+    pub const JOURNAL_ORDERED_GROUP: Ordering =
+        Ordering::logging(JournalMode::Ordered.gathered(), &jbd2::Jbd2);
+    /// The same, of metadata and contents.
+    pub const JOURNAL_FULL_GROUP: Ordering =
+        Ordering::logging(JournalMode::Full.gathered(), &jbd2::Jbd2);
+    /// A log of operations on the same device with group commit.
+    pub const LFFS_WAFS_1GROUP: Ordering =
+        Ordering::logging(Variant::OneGroup.kind(), &lffs::LffsWafs::SAME);
+    /// The same on another device.
+    pub const LFFS_WAFS_2GROUP: Ordering =
+        Ordering::logging(Variant::TwoGroup.kind(), &lffs::LffsWafs::OTHER);
+
+    /// Variants of those in [`ALL`](Self::ALL) with group commit. They differ from them in nothing but
+    /// whom a write of the log is for.
+    pub const WITH_GROUP_COMMIT: [Ordering; 5] = [
+        Ordering::JOURNAL_WRITEBACK_GROUP,
+        Ordering::JOURNAL_ORDERED_GROUP,
+        Ordering::JOURNAL_FULL_GROUP,
+        Ordering::LFFS_WAFS_1GROUP,
+        Ordering::LFFS_WAFS_2GROUP,
+    ];
 
     /// All of them; of those with a number in their names the ones that the papers measured most.
     pub const ALL: [Ordering; 16] = [
@@ -161,6 +189,12 @@ impl Ordering {
     pub fn needs_log_device(self) -> bool {
         self.log_kind()
             .is_some_and(|kind| kind.features().is_empty())
+    }
+
+    /// Whether its log may be on a device of its own: those of journals, and of who needs one.
+    pub fn takes_log_device(self) -> bool {
+        let name = |ordering: Ordering| ordering.log.map(LogKind::name);
+        self.needs_log_device() || (self.has_log() && name(self) == name(usual_for(true)))
     }
 
     /// The rules that it states itself; see [`MechanismKind::own_rules`].
@@ -252,7 +286,8 @@ pub fn log_device(device: &dyn BlockDevice) -> backstitch_layout::Result<Option<
 
 /// The mechanism of this name.
 pub fn named(name: &str) -> Option<Ordering> {
-    let listed = Ordering::ALL.into_iter().find(|o| o.name() == name);
+    let mut listed = Ordering::ALL.into_iter().chain(Ordering::WITH_GROUP_COMMIT);
+    let listed = listed.find(|o| o.name() == name);
     listed.or_else(|| AmomKind::named(name).map(|kind| Ordering::alone(kind)))
 }
 
@@ -381,6 +416,14 @@ mod tests {
             );
         }
         assert_eq!(named("amom=delayed:100"), Some(Ordering::AMOM_DELAYED));
+        for ordering in Ordering::WITH_GROUP_COMMIT {
+            assert_eq!(named(ordering.name()), Some(ordering));
+            assert!(ordering.promises().answers_once_stable);
+            let alike = Ordering::ALL.into_iter().filter(|o| {
+                o.log_kind().map(LogKind::name) == ordering.log_kind().map(LogKind::name)
+            });
+            assert!(alike.count() > 0, "{ordering}");
+        }
         for name in [
             "amom",
             "amom=",

@@ -280,3 +280,25 @@ fn so_does_damage_of_its_superblocks() {
         assert!(!reports[0].actions.is_empty(), "{left:?}");
     }
 }
+
+#[test]
+fn a_layout_that_hosts_no_log_is_not_told_to_make_one() {
+    let device = MemoryDevice::new(1 << 20);
+    let log = made(1, LOG_BLOCKS);
+    for log_device in [None, Some(&log as &dyn BlockDevice)] {
+        let site = LogSite {
+            device: &device,
+            log_device,
+            host: None,
+        };
+        for kind in [
+            file(),
+            wafs(),
+            Ordering::LFFS_WAFS_2SYNC.log_kind().unwrap(),
+        ] {
+            let why = refusal(kind.find(site).unwrap());
+            assert!(why.contains("of this type"), "{why}");
+            assert!(!why.contains("mkfs"), "{why}");
+        }
+    }
+}

@@ -39,8 +39,8 @@ pub use groups::{GroupError, GroupId, Groups};
 pub use kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
 pub use log::{CloseError, Closed, Log, LogRules, LogState, Logged, NoRoom, Running, Transactions};
 pub use mechanism::{
-    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, Decision, INTERBUFFER, Mechanism,
-    PatchSpec, SCHEDULER, SOFT, SYNC,
+    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, Awaited, Decision, GATHER_TIME,
+    INTERBUFFER, Mechanism, PatchSpec, SCHEDULER, SOFT, SYNC,
 };
 pub use number::BlockNumber;
 pub use operation::{Moment, New, NewAttributes, Operation, Place, Range};

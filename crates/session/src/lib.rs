@@ -139,6 +139,9 @@ pub struct Session {
     is_shared: bool,
     /// How long the last transaction that somebody waited for took to reach the disk.
     commit_took: Duration,
+    /// Until when those who wait for the running transaction let others come, under a mechanism that
+    /// gathers them.
+    gathers_until: Duration,
     /// What tasks wait for to be on stable storage, by ticket.
     wishes: Vec<(u64, Vec<PatchId>)>,
     next_ticket: u64,
@@ -195,6 +198,7 @@ impl Session {
             committers: 0,
             is_shared: false,
             commit_took: Duration::ZERO,
+            gathers_until: Duration::ZERO,
             wishes: Vec::new(),
             next_ticket: 0,
             has_leader: false,

@@ -83,10 +83,11 @@ impl Call for Stable {
         {
             return call(Settle::new(vec![last]));
         }
-        // Those who shared the last transaction may come again at once: they can share this one
-        // too.
-        if s.is_shared && !std::mem::replace(&mut self.has_napped, true) {
-            let nap = (s.commit_took / NAP_PART).min(LONGEST_NAP);
+        let now = cx.clock.now();
+        if !self.has_napped
+            && let Some(nap) = s.nap(now)
+        {
+            self.has_napped = true;
             return Ok(Flow::Need(Poll::Rest(nap)));
         }
         s.is_shared = s.committers > 1;
@@ -183,6 +184,21 @@ impl Session {
             return false;
         };
         targets.iter().any(|t| log.waits_for_running(store, *t))
+    }
+
+    /// How long one who waits for the running transaction lets others come.
+    fn nap(&mut self, now: Duration) -> Option<Duration> {
+        if let Some(time) = self.mechanism.gather_time() {
+            // All who come meanwhile go on when the first one does.
+            if self.gathers_until <= now {
+                self.gathers_until = now + time;
+            }
+            return Some(self.gathers_until - now);
+        }
+        // Those who shared the last transaction may come again at once: they can share this one
+        // too.
+        let nap = (self.commit_took / NAP_PART).min(LONGEST_NAP);
+        self.is_shared.then_some(nap)
     }
 
     fn wish(&mut self, targets: Vec<PatchId>) -> u64 {

@@ -194,7 +194,7 @@ impl Machine {
                     len_bytes,
                 } => {
                     into.resize(start + len_bytes, 0);
-                    self.device.peek(*offset_bytes, &mut into[start..])?;
+                    self.drives.peek(*offset_bytes, &mut into[start..])?;
                 }
             }
         }

@@ -113,7 +113,7 @@ impl Machine {
         }
         for (_, block) in wanted {
             let mut data = backstitch_device::Buffer::zeroed(self.block_bytes as usize);
-            self.device.peek(block * block_bytes, data.make_unique())?;
+            self.drives.peek(block * block_bytes, data.make_unique())?;
             (core.session.store).insert(volume, block, BlockClass::Metadata, data);
         }
         drop(core);

@@ -49,17 +49,19 @@ fn new(file_type: FileType, permissions: u16, target: &str) -> NewInode<'_> {
 }
 
 impl MachineFiles {
-    /// Mounts the file system of a drive in the machine that `disk` says it is in.
+    /// Mounts the file system of a drive, whose log may be on another one, in the machine that `disk`
+    /// says it is in.
     ///
     /// # Errors
     /// Where there is none.
     pub(crate) fn mount(
         device: Arc<SimulatedDevice>,
+        log_device: Option<Arc<SimulatedDevice>>,
         layout: &dyn LayoutKind,
         options: &MountOptions,
         disk: &Disk,
     ) -> Result<MachineFiles> {
-        let (machine, found) = Machine::open(device, layout, options, disk)?;
+        let (machine, found) = Machine::open(device, log_device, layout, options, disk)?;
         let machine = Rc::new(machine);
         let mut files = MachineFiles {
             root: node(machine.root),

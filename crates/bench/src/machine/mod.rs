@@ -1,4 +1,4 @@
-//! A machine in virtual time: the engine, one processor and a simulated drive, run by one thread.
+//! A machine in virtual time: the engine, one processor and a simulated drive or two, run by one thread.
 //!
 //! It is what `vfs` is for threads: it drives a [`Session`] and brings what that leaves out, the
 //! clock, the I/O and who does what when. Callers, and the writer that writes back what has been
@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `schedule` | tasks, and what they wait for |
 //! | `cpu` | what the host's work takes |
+//! | `drives` | the file system's drive, and that of its log where this has its own |
 //! | `requests` | where batches and reads become requests of the drive |
 //! | `drive` | the session's tasks, and operations, step by step |
 //! | `writer` | write-back, and who has to wait while memory is full |
@@ -30,6 +31,7 @@
 mod contents;
 mod cpu;
 mod drive;
+mod drives;
 mod files;
 mod groups;
 mod operations;
@@ -40,9 +42,11 @@ mod tests;
 mod writer;
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstitch_device::BlockDevice;
 use backstitch_drives::{SimulatedDevice, VirtualClock};
 use backstitch_layout::{InodeNumber, LayoutKind, OpenRequest, Timestamp};
 use backstitch_session::{Access, Clock, Found, Session, Task, log};
@@ -53,6 +57,7 @@ use crate::disk::Disk;
 use crate::{Error, Result};
 use contents::{Gathered, HostCache};
 use cpu::Cpu;
+use drives::Drives;
 use requests::Queue;
 use schedule::{Event, Schedule};
 
@@ -83,7 +88,7 @@ pub(crate) struct Machine {
     core: RefCell<Core>,
     schedule: Schedule,
     cpu: Cpu,
-    device: Arc<SimulatedDevice>,
+    drives: Rc<Drives>,
     root: InodeNumber,
     block_bytes: u32,
     write_step_bytes: usize,
@@ -111,10 +116,11 @@ impl Clock for Time {
 }
 
 impl Machine {
-    /// Opens the file system of a drive, in the computer of `disk`. Its time does not count:
-    /// nothing else runs yet.
+    /// Opens the file system of a drive, whose log may be on another one, in the computer of `disk`.
+    /// Its time does not count: nothing else runs yet.
     fn open(
         device: Arc<SimulatedDevice>,
+        log_device: Option<Arc<SimulatedDevice>>,
         layout: &dyn LayoutKind,
         options: &MountOptions,
         disk: &Disk,
@@ -127,8 +133,10 @@ impl Machine {
             without_journal: false,
             ordering: options.ordering,
         };
-        let prepared = log::prepare(device.clone(), None, layout, &access).map_err(engine)?;
+        let log_below = log_device.clone().map(|log| log as Arc<dyn BlockDevice>);
+        let prepared = log::prepare(device.clone(), log_below, layout, &access).map_err(engine)?;
         let block_bytes = layout.block_bytes(&*device).map_err(engine)?;
+        let drives = Rc::new(Drives::new(device, log_device, block_bytes));
         let limits = options.limits();
         let mut store = Store::new(limits, options.optimisations);
         let mut mechanism = log::mechanism(&access, false, prepared.log).map_err(engine)?;
@@ -170,9 +178,9 @@ impl Machine {
                 is_stopping: false,
                 has_stopped: false,
             }),
-            schedule: Schedule::new(device.clone()),
+            schedule: Schedule::new(drives.clone()),
             cpu: Cpu::new(disk.host_speed),
-            device,
+            drives,
             block_bytes,
             write_step_bytes: backstitch_vfs::step_bytes(
                 limits.memory_bytes,
@@ -184,11 +192,12 @@ impl Machine {
     }
 
     fn time(&self) -> Time {
-        Time(self.device.clock().clone())
+        Time(self.drives.clock().clone())
     }
 
-    fn now(&self) -> Duration {
-        self.device.clock().now()
+    /// The time.
+    pub(crate) fn now(&self) -> Duration {
+        self.drives.now()
     }
 
     /// How long the processor was busy since the mount.

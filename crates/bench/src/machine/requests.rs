@@ -9,10 +9,10 @@
 //! whose links are batches. Who waits for stable storage waits until the queue is empty.
 
 use backstitch_device::{DeviceError, WriteRequest};
-use backstitch_drives::RequestId;
 use backstitch_store::VolumeId;
 
 use super::Machine;
+use super::drives::Asked;
 
 /// Requests in the queue with which the host waits before it adds to them.
 const MOST_QUEUED: usize = 128;
@@ -21,9 +21,9 @@ const MOST_QUEUED: usize = 128;
 #[derive(Default)]
 pub(super) struct Queue {
     /// Those that are not on the medium.
-    waiting: Vec<RequestId>,
+    waiting: Vec<Asked>,
     /// The last batch's.
-    last: Vec<RequestId>,
+    last: Vec<Asked>,
 }
 
 impl Machine {
@@ -47,10 +47,10 @@ impl Machine {
             let before = std::mem::take(&mut queue.last);
             let requests = writes.iter().flat_map(|(_, requests)| requests);
             for request in requests.filter(|request| request.len_bytes() > 0) {
-                let id = self.device.submit_after(request, &before, None)?;
-                queue.last.push(id);
-                queue.waiting.push(id);
+                self.drives
+                    .submit_after(request, &before, &mut queue.last)?;
             }
+            queue.waiting.extend_from_slice(&queue.last);
             if queue.last.is_empty() {
                 queue.last = before;
             }
@@ -64,8 +64,7 @@ impl Machine {
         if !self.is_ordered_by_queue {
             return;
         }
-        let flush = self.device.submit_flush();
-        self.schedule.requests(flush.into_iter().collect()).await;
+        self.schedule.requests(self.drives.submit_flush()).await;
         self.wait_for_queue(1).await;
     }
 
@@ -74,18 +73,15 @@ impl Machine {
         loop {
             {
                 let waiting = &mut self.core.borrow_mut().queue.waiting;
-                waiting.retain(|id| !self.device.is_stable(*id));
+                waiting.retain(|id| !self.drives.is_stable(*id));
                 if waiting.len() < most {
                     return;
                 }
             }
-            match self.device.next_event_ns() {
+            match self.drives.next_event_ns() {
                 Some(at_ns) => self.schedule.until(at_ns).await,
                 // They are in a cache that nobody has flushed.
-                None => {
-                    let flush = self.device.submit_flush();
-                    self.schedule.requests(flush.into_iter().collect()).await;
-                }
+                None => self.schedule.requests(self.drives.submit_flush()).await,
             }
         }
     }
@@ -96,13 +92,12 @@ impl Machine {
         writes: &[(VolumeId, Vec<WriteRequest>)],
     ) -> Result<(), DeviceError> {
         let requests = writes.iter().flat_map(|(_, requests)| requests);
-        let ids = requests
-            .filter(|request| request.len_bytes() > 0)
-            .map(|request| self.device.submit_after(request, &[], None));
-        let ids = ids.collect::<Result<Vec<_>, _>>()?;
-        self.schedule.requests(ids).await;
-        let flush = self.device.submit_flush();
-        self.schedule.requests(flush.into_iter().collect()).await;
+        let mut asked = Vec::new();
+        for request in requests.filter(|request| request.len_bytes() > 0) {
+            self.drives.submit_after(request, &[], &mut asked)?;
+        }
+        self.schedule.requests(asked).await;
+        self.schedule.requests(self.drives.submit_flush()).await;
         self.keep(writes);
         Ok(())
     }
@@ -118,7 +113,7 @@ impl Machine {
     /// Reads ranges of bytes, all of them at once, and keeps them.
     pub(super) async fn read_ranges(&self, ranges: &[(u64, u64)]) -> Result<(), DeviceError> {
         let ids = (ranges.iter())
-            .map(|(offset_bytes, len_bytes)| self.device.submit_read(*offset_bytes, *len_bytes));
+            .map(|(offset_bytes, len_bytes)| self.drives.submit_read(*offset_bytes, *len_bytes));
         let ids = ids.collect::<Result<Vec<_>, _>>()?;
         self.schedule.requests(ids).await;
         let core = &mut *self.core.borrow_mut();

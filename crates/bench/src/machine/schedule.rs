@@ -1,7 +1,7 @@
 //! Tasks in virtual time: futures that one thread polls, and what they wait for.
 //!
 //! A task runs until it waits; meanwhile no time passes. Where every task waits, the clock goes on
-//! to what happens next: a timer, or something in the drive. What happens at the same time happens
+//! to what happens next: a timer, or something in a drive. What happens at the same time happens
 //! in the order in which it was asked for. So the same tasks come to the same, on every machine.
 
 use std::cell::{Cell, RefCell};
@@ -9,13 +9,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use backstitch_drives::{RequestId, SimulatedDevice};
 use rustc_hash::FxHashMap;
 
+use super::drives::{Asked, Drives};
 use crate::{Error, Result};
 
 /// Something that tasks tell each other.
@@ -42,7 +42,7 @@ enum Wait {
     /// A time.
     Time(u64),
     /// All of these are done.
-    Requests(Vec<RequestId>),
+    Requests(Vec<Asked>),
     /// An event, or a time if that comes before.
     Event(Event, Option<u64>),
     /// All others that can run have had a turn.
@@ -65,32 +65,31 @@ struct State {
     /// Time, order of asking, task, number of its wait.
     timers: BinaryHeap<Reverse<(u64, u64, TaskId, u64)>>,
     timers_asked: u64,
-    requests: FxHashMap<RequestId, TaskId>,
+    requests: FxHashMap<Asked, TaskId>,
 }
 
 /// Who waits for what.
 pub(super) struct Schedule {
-    device: Arc<SimulatedDevice>,
+    drives: Rc<Drives>,
     running: Cell<TaskId>,
     state: RefCell<State>,
 }
 
 impl Schedule {
-    pub(super) fn new(device: Arc<SimulatedDevice>) -> Schedule {
-        device.note_done();
+    pub(super) fn new(drives: Rc<Drives>) -> Schedule {
         let state = State {
             waiting: vec![Waiting::default()],
             ..State::default()
         };
         Schedule {
-            device,
+            drives,
             running: Cell::new(CALLER),
             state: RefCell::new(state),
         }
     }
 
     pub(super) fn now_ns(&self) -> u64 {
-        self.device.clock().now_ns()
+        self.drives.clock().now_ns()
     }
 
     /// Waits until a time.
@@ -104,7 +103,7 @@ impl Schedule {
     }
 
     /// Waits until requests, which were submitted in this turn, are done.
-    pub(super) async fn requests(&self, ids: Vec<RequestId>) {
+    pub(super) async fn requests(&self, ids: Vec<Asked>) {
         if !ids.is_empty() {
             self.wait(Wait::Requests(ids)).await;
         }
@@ -152,16 +151,16 @@ impl Schedule {
     fn advance(&self) -> bool {
         let mut state = self.state.borrow_mut();
         let timer_ns = state.timers.peek().map(|Reverse((at_ns, ..))| *at_ns);
-        let next_ns = match (timer_ns, self.device.next_event_ns()) {
+        let next_ns = match (timer_ns, self.drives.next_event_ns()) {
             (Some(one), Some(other)) => one.min(other),
             (one, other) => match one.or(other) {
                 Some(next_ns) => next_ns,
                 None => return false,
             },
         };
-        self.device.clock().reach(next_ns);
-        for done in self.device.take_done() {
-            state.request_done(done.id);
+        self.drives.clock().reach(next_ns);
+        for done in self.drives.take_done() {
+            state.request_done(done);
         }
         let now_ns = self.now_ns();
         while let Some(Reverse((at_ns, _, task, number))) = state.timers.peek().copied()
@@ -198,7 +197,7 @@ impl State {
         }
     }
 
-    fn request_done(&mut self, id: RequestId) {
+    fn request_done(&mut self, id: Asked) {
         let Some(task) = self.requests.remove(&id) else {
             return;
         };

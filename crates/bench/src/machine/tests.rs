@@ -60,7 +60,7 @@ fn cuts(ordering: Ordering, drive: &DriveSpec, seed: u64) -> (u64, u64, Option<S
         ..MountOptions::default()
     };
     let layout = usual().layout();
-    let mut files = MachineFiles::mount(device.clone(), layout, &options, &disk).unwrap();
+    let mut files = MachineFiles::mount(device.clone(), None, layout, &options, &disk).unwrap();
     let root = files.root();
     let mut names: Vec<String> = Vec::new();
     let (mut states, mut on_their_way) = (0, 0);

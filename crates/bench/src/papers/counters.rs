@@ -82,7 +82,9 @@ impl Part {
 
 impl Measurement {
     pub(super) fn of(mut run: Run) -> Measurement {
-        let trace = std::mem::take(&mut run.trace);
+        // What both drives did, where the log has its own.
+        let mut trace = std::mem::take(&mut run.trace);
+        trace.append(&mut run.log_trace);
         let phases = run.phases.iter();
         Measurement {
             phases: phases

@@ -113,6 +113,9 @@ pub struct Line {
     pub ordering: &'static str,
     /// The patch optimisations that are on, as `--opt` takes them.
     pub opt: &'static str,
+    /// The drive that its log has to itself, as `--log-device` takes it; where nothing is said, one
+    /// more of the paper's, if its log is on another drive at all.
+    pub log_disk: Option<&'static str>,
 }
 
 /// A point on the horizontal axis: a workload with its parameters, and the part that counts.
@@ -255,6 +258,7 @@ impl Line {
             name,
             ordering,
             opt: "both",
+            log_disk: None,
         }
     }
 }

@@ -88,7 +88,7 @@ impl Job {
         let run = |job: &Job| {
             (
                 (job.disk, job.size_bytes, job.holds_everything),
-                (job.line.ordering, job.line.opt),
+                (job.line.ordering, job.line.opt, job.line.log_disk),
                 (job.place.workload, job.place.file_bytes, job.place.scripts),
                 (job.place.megabytes, job.place.files),
             )
@@ -100,7 +100,11 @@ impl Job {
         let fault = |what: &str| Error::Scale(format!("{what}: a figure asks for it"));
         let ordering = self.line.ordering.parse::<Ordering>();
         let optimisations = self.line.opt.parse::<Optimisations>();
-        let disk = Disk::named(self.disk, self.size_bytes, &DiskOptions::default())?;
+        let options = DiskOptions::default();
+        let mut disk = Disk::named(self.disk, self.size_bytes, &options)?;
+        if let Some(name) = self.line.log_disk {
+            disk = disk.with_log_drive(name, &options)?;
+        }
         let cache_bytes = match self.holds_everything {
             true => EVERYTHING_BYTES,
             false => disk.buffer_bytes.unwrap_or(256 << 20),

@@ -202,6 +202,7 @@ fn run(
         target: format!("image {}", spec.image.display()),
         host_speed: None,
         trace: Vec::new(),
+        log_trace: Vec::new(),
         elapsed_seconds,
         cpu_user_seconds: cpu.user_seconds,
         cpu_sys_seconds: cpu.sys_seconds,

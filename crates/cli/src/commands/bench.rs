@@ -73,7 +73,8 @@ pub(crate) struct Args {
     /// Run on this image file or disk, which is overwritten
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// Put the journals on this file or disk, which is overwritten, instead of inside the image
+    /// Put the journals, or the log of lffs-wafs=2sync and 2async, on this file or disk, which is
+    /// overwritten, instead of inside the image
     #[arg(long, value_name = "FILE", requires = "image")]
     journal_dev: Option<PathBuf>,
     /// Run through system calls in this directory
@@ -513,19 +514,35 @@ fn target(args: &Args) -> Result<Target> {
     }
 }
 
-/// Where the journals are to be: only journals can be on a device of their own.
+/// Where the journals are to be: not every log can be on a device of its own, and some must.
 fn journal_device(args: &Args) -> Result<Option<PathBuf>> {
-    let has_none = |ordering: &Ordering| !ordering.has_log();
-    match (
-        &args.journal_dev,
-        args.orderings().into_iter().find(has_none),
-    ) {
-        (Some(_), Some(other)) => {
-            let why = format!("--journal-dev is for journals: {other} has none");
-            Err(Error::usage("bench", why))
-        }
-        (device, _) => Ok(device.clone()),
+    let refuse = |why: String| Err(Error::usage("bench", why));
+    let orderings = args.orderings();
+    let option = match (&args.journal_dev, &args.simulated.log_device) {
+        (Some(_), _) => Some("--journal-dev"),
+        (None, Some(_)) => Some("--log-device"),
+        (None, None) => None,
+    };
+    if let Some(option) = option
+        && let Some(other) = orderings.iter().find(|o| !o.takes_log_device())
+    {
+        let what = match other.has_log() {
+            true => "has its log with the file system",
+            false => "has none",
+        };
+        return refuse(format!(
+            "{option} is for a log on a device of its own: {other} {what}"
+        ));
     }
+    if option.is_none()
+        && args.image.is_some()
+        && let Some(other) = orderings.iter().find(|o| o.needs_log_device())
+    {
+        return refuse(format!(
+            "{other} has its log on another device: --journal-dev FILE"
+        ));
+    }
+    Ok(args.journal_dev.clone())
 }
 
 /// The counters of the mount of ours that a directory is in.

@@ -7,10 +7,10 @@ use backstitch_files::error::{Error, Result};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, now, open_device};
 use backstitch_files::show;
-use backstitch_formats::{Layout, of};
+use backstitch_formats::of;
 use backstitch_layout::tools::{
-    CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Losses, Mode,
-    Outcome, Repair, RepairOptions, ReplaySuperblock, Report,
+    CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Location,
+    Losses, Mode, Outcome, Repair, RepairOptions, ReplaySuperblock, Report,
 };
 use backstitch_layout::{FormatError, LogDamage, LogReport, LogSite, RecoveryMark};
 use backstitch_mechanisms::logs;
@@ -144,6 +144,7 @@ fn plan(
         .as_ref()
         .map(|(_, staged)| &**staged as &dyn BlockDevice);
     let whole: Arc<dyn BlockDevice> = image.clone();
+    let log = log_location(&*image);
     let replayed = replay(&whole, on_journal, damage)
         .map_err(|error| Error::at_path("fsck", &args.image, error))?;
     let tools = of(&*image);
@@ -157,7 +158,7 @@ fn plan(
         .repair(&*image, &options)
         .map_err(|error| unchecked(&args.image, &**device, error))?;
     let of_journal = replayed.into_iter().map(|what| Repair {
-        location: tools.journal_location(),
+        location: log,
         what,
     });
     outcome.repairs.splice(0..0, of_journal);
@@ -329,6 +330,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     refuse_journal("fsck", &args.image, &*device)?;
     let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
     let journal_device = journal_device(args, true)?;
+    let log = log_location(&*device);
     let replayed = replay(&device, journal_device.as_deref(), LogDamage::Refuse);
     if replayed.is_err() {
         // In memory only, so that the check sees more than that a journal waits. If the superblock
@@ -343,11 +345,11 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     match replayed {
         Ok(actions) => report.notes.extend(actions.into_iter().map(|what| Finding {
             what: format!("not done, but taken for done: {what}"),
-            ..journal_finding(tools)
+            ..log_finding(log)
         })),
         Err(error) => report.findings.push(Finding {
             what: error.to_string(),
-            ..journal_finding(tools)
+            ..log_finding(log)
         }),
     }
     if args.json {
@@ -359,12 +361,22 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// What is said of the journal.
-fn journal_finding(tools: Layout) -> Finding {
+/// Where findings about the log are that a file system has: a log of operations has no place that
+/// every image of the layout has.
+fn log_location(device: &dyn BlockDevice) -> Location {
+    let note = journal_host(device).and_then(|host| host.log_note(device).ok().flatten());
+    match note.is_some_and(|note| note.place.is_some()) {
+        true => Location::FILE_SYSTEM,
+        false => of(device).journal_location(),
+    }
+}
+
+/// What is said of the log.
+fn log_finding(location: Location) -> Finding {
     Finding {
         code: Code::JournalInvalid,
         kind: Code::JournalInvalid.kind(),
-        location: tools.journal_location(),
+        location,
         what: String::new(),
     }
 }

@@ -4,6 +4,7 @@ use super::{daemon, mount_point};
 use crate::host_memory;
 use crate::options::{self, Options};
 use crate::stack;
+use backstitch_device::{BlockDevice, MappedDevice};
 use backstitch_files::error::{Error, Result, USAGE, host, warn_line};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, absolute, default_ordering, now, open_device};
@@ -58,6 +59,8 @@ use std::sync::Arc;
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal (or log_device=, the write-ahead log)
+  nvram               the device of journal_dev= or log_device= is memory that survives a power cut: it is mapped, and a flush of
+                      it costs next to nothing
   partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
   offset=BYTES        where the file system begins in the image
   sizelimit=BYTES     how long it is (default: to the image's end); both are mount(8)'s options for a loop device
@@ -261,6 +264,11 @@ fn mount_engine(
     )?;
     let journal = match &options.journal_device {
         None => None,
+        Some(path) if options.maps_log && !options.read_only => {
+            let mapped = MappedDevice::open(path);
+            let mapped = mapped.map_err(|error| Error::at_path("mount", path, error))?;
+            Some(Arc::new(mapped) as Arc<dyn BlockDevice>)
+        }
         Some(path) => {
             let opened = DeviceOptions {
                 read_only: options.read_only,

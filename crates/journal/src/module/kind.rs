@@ -26,7 +26,20 @@ impl JournalMode {
             JournalMode::Full => &JournalMode::Full,
         }
     }
+
+    /// The same, and each operation waits for its transaction, together with others that come within
+    /// some time: a group commit, as section 3.2 of Seltzer et al. 2000 describes it.
+    pub const fn gathered(self) -> &'static dyn MechanismKind {
+        match self {
+            JournalMode::Writeback => &Gathered(JournalMode::Writeback),
+            JournalMode::Ordered => &Gathered(JournalMode::Ordered),
+            JournalMode::Full => &Gathered(JournalMode::Full),
+        }
+    }
 }
+
+/// A journal with group commit.
+struct Gathered(JournalMode);
 
 impl MechanismKind for JournalMode {
     fn name(&self) -> &'static str {
@@ -55,5 +68,33 @@ impl MechanismKind for JournalMode {
         let setup = log.and_then(LogPlace::into_place::<Setup>);
         let setup = setup.ok_or(NoLog(self.name()))?;
         Ok(Box::new(JournalMechanism::new(setup, *self)))
+    }
+}
+
+impl MechanismKind for Gathered {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            JournalMode::Writeback => "journal=writeback:group",
+            JournalMode::Ordered => "journal=ordered:group",
+            JournalMode::Full => "journal=full:group",
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            answers_once_stable: true,
+            ..self.0.promises()
+        }
+    }
+
+    fn crash_record(&self) -> Option<CrashRecord> {
+        self.0.crash_record()
+    }
+
+    /// `log`: a [`Setup`].
+    fn make(&self, log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
+        let setup = log.and_then(LogPlace::into_place::<Setup>);
+        let setup = setup.ok_or(NoLog(self.name()))?;
+        Ok(Box::new(JournalMechanism::new(setup, self.0).gathered()))
     }
 }

@@ -59,9 +59,11 @@ mod tail;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstitch_ordering::{
-    BlockClass, Decision, Log, LogRules, Mechanism, MechanismKind, PatchId, PatchSpec, Transactions,
+    Awaited, BlockClass, Decision, GATHER_TIME, Log, LogRules, Mechanism, MechanismKind, Operation,
+    PatchId, PatchSpec, Transactions,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -123,6 +125,10 @@ static RULES: LogRules = LogRules {
 /// A journal in the volume that it is for. See the module's documentation.
 pub struct JournalMechanism {
     mode: JournalMode,
+    /// Operations wait for their transactions, together with others: group commit.
+    gathers: bool,
+    /// Whether the operation under way is to.
+    awaited_now: Awaited,
     map: Arc<JournalMap>,
     superblock: Superblock,
     /// The running transaction's number is 0 at the start, and has the superblock's sequence.
@@ -154,6 +160,8 @@ impl JournalMechanism {
         });
         JournalMechanism {
             mode,
+            gathers: false,
+            awaited_now: Awaited::default(),
             map,
             first_sequence: superblock.sequence.0,
             transactions: Transactions::new(&RULES),
@@ -162,6 +170,14 @@ impl JournalMechanism {
             awaited: FxHashMap::default(),
             commits: 0,
             superblock,
+        }
+    }
+
+    /// The same, whose operations wait for their transactions, together with others.
+    pub fn gathered(self) -> JournalMechanism {
+        JournalMechanism {
+            gathers: true,
+            ..self
         }
     }
 
@@ -197,7 +213,24 @@ impl JournalMechanism {
 
 impl Mechanism for JournalMechanism {
     fn kind(&self) -> &'static dyn MechanismKind {
-        self.mode.kind()
+        match self.gathers {
+            true => self.mode.gathered(),
+            false => self.mode.kind(),
+        }
+    }
+
+    fn begin(&mut self, operation: Operation<'_>) {
+        self.awaited_now.begin(&operation);
+    }
+
+    fn end(&mut self, wait_for: &mut Vec<PatchId>) {
+        if self.awaited_now.take() && self.gathers {
+            wait_for.extend(self.transactions.running.hold);
+        }
+    }
+
+    fn gather_time(&self) -> Option<Duration> {
+        self.gathers.then_some(GATHER_TIME)
     }
 
     fn transform(
@@ -250,6 +283,7 @@ impl Mechanism for JournalMechanism {
         match (self.transactions.is_through, decision.is_logged) {
             (false, _) => {}
             (true, true) => {
+                self.awaited_now.created(spec, decision);
                 if own.revokes.contains(&spec.block) && holds(Rule::LoggingTakesRevokeBack) {
                     own.revokes.remove(&spec.block);
                 }

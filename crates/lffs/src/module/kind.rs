@@ -21,20 +21,26 @@ pub enum Variant {
     OneSync,
     /// The same without waiting: only `fsync` and the like wait for the log.
     OneAsync,
+    /// The same, which each operation waits for together with others that come within some time.
+    OneGroup,
     /// A write-ahead file system on another device, which each operation waits for.
     TwoSync,
     /// The same without waiting: only `fsync` and the like wait for the log.
     TwoAsync,
+    /// The same, which each operation waits for together with others that come within some time.
+    TwoGroup,
 }
 
 impl Variant {
     /// All of them.
-    pub const ALL: [Variant; 5] = [
+    pub const ALL: [Variant; 7] = [
         Variant::File,
         Variant::OneSync,
         Variant::OneAsync,
+        Variant::OneGroup,
         Variant::TwoSync,
         Variant::TwoAsync,
+        Variant::TwoGroup,
     ];
 
     /// The mechanism.
@@ -43,14 +49,21 @@ impl Variant {
             Variant::File => &Variant::File,
             Variant::OneSync => &Variant::OneSync,
             Variant::OneAsync => &Variant::OneAsync,
+            Variant::OneGroup => &Variant::OneGroup,
             Variant::TwoSync => &Variant::TwoSync,
             Variant::TwoAsync => &Variant::TwoAsync,
+            Variant::TwoGroup => &Variant::TwoGroup,
         }
     }
 
     /// Operations wait for their records.
     pub const fn is_sync(self) -> bool {
-        matches!(self, Variant::OneSync | Variant::TwoSync)
+        matches!(self, Variant::OneSync | Variant::TwoSync) || self.gathers()
+    }
+
+    /// They let others come that share the write.
+    pub const fn gathers(self) -> bool {
+        matches!(self, Variant::OneGroup | Variant::TwoGroup)
     }
 }
 
@@ -71,8 +84,10 @@ impl MechanismKind for Variant {
             Variant::File => "lffs-file",
             Variant::OneSync => "lffs-wafs=1sync",
             Variant::OneAsync => "lffs-wafs=1async",
+            Variant::OneGroup => "lffs-wafs=1group",
             Variant::TwoSync => "lffs-wafs=2sync",
             Variant::TwoAsync => "lffs-wafs=2async",
+            Variant::TwoGroup => "lffs-wafs=2group",
         }
     }
 

@@ -44,8 +44,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_ordering::{
-    BlockClass, Change, Decision, Log, LogRules, Mechanism, MechanismKind, Operation, PatchId,
-    PatchSpec, Transactions,
+    Awaited, BlockClass, Change, Decision, GATHER_TIME, Log, LogRules, Mechanism, MechanismKind,
+    Operation, PatchId, PatchSpec, Transactions,
 };
 use backstitch_store::Store;
 
@@ -74,10 +74,8 @@ struct Current {
     next: Option<About>,
     /// What that one has freed.
     freed_by_next: Vec<(u64, bool)>,
-    /// Nobody waits for what it changes.
-    is_delayed: bool,
-    /// It has changed what its caller waits for.
-    is_awaited: bool,
+    /// Whether it has changed what its caller waits for.
+    awaited: Awaited,
 }
 
 /// What of a group that is in the log, or on its way there, only this log keeps.
@@ -206,8 +204,7 @@ impl Mechanism for LffsMechanism {
         if self.transactions.is_through {
             let current = &mut self.current;
             current.next = Some(About::of(&operation));
-            current.is_delayed = operation == Operation::Background || operation.is_of_contents();
-            current.is_awaited = false;
+            current.awaited.begin(&operation);
         }
     }
 
@@ -271,16 +268,18 @@ impl Mechanism for LffsMechanism {
             };
             self.current.changes.note(spec.block, start..start + len);
         }
-        let is_metadata = spec.kind.class != BlockClass::Data;
-        self.current.is_awaited |=
-            is_metadata && !spec.is_implied_times && !self.current.is_delayed;
+        self.current.awaited.created(spec, decision);
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {
-        let is_awaited = std::mem::take(&mut self.current.is_awaited);
+        let is_awaited = self.current.awaited.take();
         if self.variant.is_sync() && is_awaited && holds(Rule::AnswersOnceLogged) {
             wait_for.extend(self.transactions.running.hold);
         }
+    }
+
+    fn gather_time(&self) -> Option<Duration> {
+        self.variant.gathers().then_some(GATHER_TIME)
     }
 
     fn forget(&mut self, block: u64) -> bool {

@@ -37,6 +37,7 @@
 //! `crates/crash/tests/toy`: `begin`, `transform` and `created`, and nothing else.
 
 mod amom;
+mod awaited;
 mod interbuffer;
 mod scheduler;
 mod soft;
@@ -52,6 +53,7 @@ use crate::log::Log;
 use crate::operation::Operation;
 
 pub use amom::{AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, AmomKind};
+pub use awaited::{Awaited, GATHER_TIME};
 pub use interbuffer::INTERBUFFER;
 pub use scheduler::SCHEDULER;
 pub use soft::SOFT;
@@ -225,6 +227,12 @@ pub trait Mechanism: Send {
     /// The operation ends. Appends what must be on stable storage before its caller may be
     /// answered.
     fn end(&mut self, _wait_for: &mut Vec<PatchId>) {}
+
+    /// How long the first one who waits for the mechanism's log lets others come, so that one write
+    /// of the log is for all of them; `None`: nobody waits longer than for the write.
+    fn gather_time(&self) -> Option<Duration> {
+        None
+    }
 
     /// Whether the change is among what [`end`](Self::end) will append.
     fn answers_for(&self, _id: PatchId) -> bool {

@@ -29,7 +29,13 @@ pub(super) struct Args {
     /// Whether the simulated disk answers writes from its memory
     #[arg(long, value_name = "ON|OFF", value_parser = on_or_off)]
     write_cache: Option<bool>,
-    /// Write the simulated disk's requests, as lines of JSON, to this file
+    /// The simulated disk that the log or the journal has to itself, a preset or a file as of --disk:
+    /// by default it is on the file system's, and that of lffs-wafs=2sync and 2async on one more of
+    /// the same
+    #[arg(long, value_name = "PRESET")]
+    pub(super) log_device: Option<String>,
+    /// Write the simulated disk's requests, as lines of JSON, to this file; those of the log's own disk
+    /// follow
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 }
@@ -56,6 +62,7 @@ impl Args {
             ("--elevator", self.elevator.is_some()),
             ("--queue-depth", self.queue_depth.is_some()),
             ("--write-cache", self.write_cache.is_some()),
+            ("--log-device", self.log_device.is_some()),
             ("--trace", self.trace.is_some()),
         ];
         // clap asks for no other option where that would exclude one that is given.
@@ -83,7 +90,11 @@ impl Args {
             host_speed: self.host_speed,
         };
         let disk = Disk::named(name, size_bytes, &options);
-        let disk = disk.map_err(|error| Error::failed("bench", name, error))?;
+        let mut disk = disk.map_err(|error| Error::failed("bench", name, error))?;
+        if let Some(name) = &self.log_device {
+            let with_log = disk.with_log_drive(name, &options);
+            disk = with_log.map_err(|error| Error::failed("bench", name, error))?;
+        }
         Ok(Target::Disk(Box::new(disk)))
     }
 
@@ -97,6 +108,7 @@ impl Args {
             let mut out = BufWriter::new(file);
             for run in runs {
                 write_json_lines(&run.trace, &mut out)?;
+                write_json_lines(&run.log_trace, &mut out)?;
             }
             out.flush()
         });

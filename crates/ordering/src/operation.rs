@@ -4,6 +4,10 @@
 //! Objects are inodes, by their number; the root, and whatever else has a number of its own, too. An
 //! operation is stated before it is known to be possible: where it fails nothing is changed.
 
+use std::time::Duration;
+
+use backstitch_store::{Happening, Scope, Store};
+
 /// A moment: seconds since 1970, and nanoseconds.
 pub type Moment = (i64, u32);
 
@@ -162,5 +166,56 @@ impl Operation<'_> {
             self,
             Operation::Write { .. } | Operation::Allocate { .. } | Operation::Resize { .. }
         )
+    }
+}
+
+impl Operation<'_> {
+    /// Tells who watches the store that it begins.
+    #[inline]
+    pub(crate) fn tell(&self, store: &Store, now: Duration) {
+        if store.is_watched() {
+            self.tell_watcher(store, now);
+        }
+    }
+
+    #[cold]
+    fn tell_watcher(&self, store: &Store, now: Duration) {
+        let (word, objects, names, range_bytes): (_, &[u64], &[&[u8]], _) = match *self {
+            Operation::Create { at, .. } => ("create", &[at.directory], &[at.name], (0, 0)),
+            Operation::Link { object, at } => ("link", &[at.directory, object], &[at.name], (0, 0)),
+            Operation::Remove { at, .. } => ("remove", &[at.directory], &[at.name], (0, 0)),
+            Operation::Rename { from, to, .. } => (
+                "rename",
+                &[from.directory, to.directory],
+                &[from.name, to.name],
+                (0, 0),
+            ),
+            Operation::SetAttributes { object, .. } => ("set-attributes", &[object], &[], (0, 0)),
+            Operation::Touch { object } => ("touch", &[object], &[], (0, 0)),
+            Operation::SetXattr { object, .. } => ("set-xattr", &[object], &[], (0, 0)),
+            Operation::Write {
+                object,
+                offset_bytes,
+                bytes,
+            } => ("write", &[object], &[], (offset_bytes, bytes.len() as u64)),
+            Operation::Allocate {
+                object,
+                offset_bytes,
+                len_bytes,
+                ..
+            } => ("allocate", &[object], &[], (offset_bytes, len_bytes)),
+            Operation::Resize { object, size_bytes } => ("resize", &[object], &[], (size_bytes, 0)),
+            Operation::Background => ("background", &[], &[], (0, 0)),
+            Operation::Administration => ("administration", &[], &[], (0, 0)),
+        };
+        store.tell(|| {
+            let scope = Scope {
+                word,
+                objects,
+                names,
+                range_bytes,
+            };
+            Happening::Begin(now, scope)
+        });
     }
 }

@@ -124,9 +124,11 @@ impl Graph {
         self.counters.note_peak();
         let id = self.id_of(index);
         if self.hook.is_some() {
+            let kind = self.kind_of(index);
             self.emit(&if merged {
                 Event::Merge {
                     into: id,
+                    kind,
                     block,
                     change,
                     dependencies,
@@ -134,8 +136,10 @@ impl Graph {
             } else {
                 Event::Create {
                     id,
+                    kind,
                     block: Some(block),
                     change: Some(change),
+                    held: false,
                     dependencies,
                 }
             });

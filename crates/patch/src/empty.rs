@@ -1,7 +1,7 @@
 //! Empty patches: a name for a set of dependencies, and a way to hear that all of them are on disk.
 
 use crate::Event;
-use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, PatchId, State};
+use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, PatchId, PatchKind, State};
 use crate::planted::Planted;
 use crate::search::Target;
 use crate::undo::Undo;
@@ -64,8 +64,10 @@ impl Graph {
         let id = self.id_of(index);
         self.emit(&Event::Create {
             id,
+            kind: PatchKind::Empty,
             block: None,
             change: None,
+            held,
             dependencies,
         });
         self.counters.note_peak();
@@ -112,7 +114,6 @@ impl Graph {
             return Err(DependencyError::Circle { empty, on });
         }
         self.add_edge(index, before);
-        self.emit(&Event::Depend { id: empty, on });
         Ok(())
     }
 
@@ -132,6 +133,8 @@ impl Graph {
         let index = self.index_of(empty);
         if let Some(index) = index.filter(|i| self.patches[*i as usize].state == State::Empty) {
             self.patches[index as usize].held = false;
+            let id = self.id_of(index);
+            self.emit(&Event::Release { id });
             self.commit_empty_if_done(index);
         }
     }

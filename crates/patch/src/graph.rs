@@ -30,6 +30,12 @@ impl PatchId {
         index: NIL,
         generation: 0,
     };
+
+    /// The place in a table of live patches, and which of its users this one is: for tables beside
+    /// the graph.
+    pub fn place(self) -> (u32, u32) {
+        (self.index, self.generation)
+    }
 }
 
 /// What a patch was made of, for tests, viewers and statistics.
@@ -434,21 +440,28 @@ impl Graph {
 
     /// A look at a patch; `None` once it has committed.
     pub fn info(&self, id: PatchId) -> Option<PatchInfo> {
-        let p = &self.patches[self.index_of(id)? as usize];
-        let (kind, bytes) = match p.state {
-            State::Soft => (PatchKind::Soft, true),
-            State::Bits => (PatchKind::Bits, false),
-            State::Hard => (PatchKind::Hard, false),
-            State::Run => (PatchKind::Run, false),
-            _ => (PatchKind::Empty, false),
-        };
-        Some(PatchInfo {
+        Some(self.info_of(self.index_of(id)?))
+    }
+
+    pub(crate) fn kind_of(&self, index: u32) -> PatchKind {
+        match self.patches[index as usize].state {
+            State::Soft => PatchKind::Soft,
+            State::Bits => PatchKind::Bits,
+            State::Hard => PatchKind::Hard,
+            State::Run => PatchKind::Run,
+            _ => PatchKind::Empty,
+        }
+    }
+
+    pub(crate) fn info_of(&self, index: u32) -> PatchInfo {
+        let p = &self.patches[index as usize];
+        let kind = self.kind_of(index);
+        PatchInfo {
             kind,
             block: (p.block != NIL).then_some(BlockId(p.block)),
-            offset_bytes: if bytes || kind == PatchKind::Bits {
-                p.offset
-            } else {
-                0
+            offset_bytes: match kind {
+                PatchKind::Soft | PatchKind::Bits => p.offset,
+                _ => 0,
             },
             len_bytes: match kind {
                 PatchKind::Soft => p.len,
@@ -457,7 +470,7 @@ impl Graph {
             },
             in_flight: p.in_flight,
             dependencies: p.befores_count,
-        })
+        }
     }
 
     /// Whether the block has patches that no write has taken up.

@@ -1,18 +1,22 @@
 //! Events for recorders, explorers and graph viewers.
 
-use crate::{BlockId, Change, PatchId};
+use crate::{BlockId, Change, PatchId, PatchKind};
 
 /// Something that happened in a graph. Ids are as they were when it happened.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A change became a patch.
+    /// A change became a patch. What it waits for was told before, by [`Wait`](Self::Wait).
     Create {
         /// The new patch.
         id: PatchId,
+        /// What it is made of.
+        kind: PatchKind,
         /// Its block; `None` for an empty patch.
         block: Option<BlockId>,
         /// What it changes; `None` for an empty patch.
         change: Option<Change<'a>>,
+        /// An empty patch: it does not commit before it is [released](Self::Release).
+        held: bool,
         /// What the caller says must be on disk before it (overlaps are not listed; dead ids may
         /// be).
         dependencies: &'a [PatchId],
@@ -21,6 +25,8 @@ pub enum Event<'a> {
     Merge {
         /// The patch that took it.
         into: PatchId,
+        /// What that one is made of now.
+        kind: PatchKind,
         /// Its block.
         block: BlockId,
         /// What the change does.
@@ -64,12 +70,41 @@ pub enum Event<'a> {
         /// The one that it now stands for.
         to: PatchId,
     },
-    /// An empty patch was given a further dependency.
-    Depend {
+    /// A patch lost its undo data: it is hard from now on.
+    Harden {
+        /// The patch.
+        id: PatchId,
+    },
+    /// What no write has taken up of a block never will be written: its part of a run is gone. Of
+    /// its patches a [`Commit`](Self::Commit) tells.
+    Discard {
+        /// The block.
+        block: BlockId,
+    },
+    /// A patch waits for another one from now on: what was stated, by overlap, or because the other
+    /// one is hard. A patch may be named here just before it is made known.
+    Wait {
+        /// The patch that waits.
+        after: PatchId,
+        /// What it waits for.
+        before: PatchId,
+    },
+    /// A patch no longer waits for another one, though that is not on stable storage.
+    StopWaiting {
+        /// The patch that waited.
+        after: PatchId,
+        /// What it waited for.
+        before: PatchId,
+    },
+    /// A held empty patch commits as soon as what it waits for has.
+    Release {
         /// The empty patch.
         id: PatchId,
-        /// What it now also depends on.
-        on: PatchId,
+    },
+    /// Somebody waits for these: they, and what they wait for, take on nothing more to wait for.
+    Settle {
+        /// What is waited for.
+        targets: &'a [PatchId],
     },
     /// A version of a block goes to the device.
     Write {
@@ -77,6 +112,8 @@ pub enum Event<'a> {
         block: BlockId,
         /// The patches that this version holds for the first time.
         patches: &'a [PatchId],
+        /// How many patches of the block are left out, and rolled back in these bytes.
+        rolled_back: u32,
         /// The bytes of this version.
         bytes: &'a [u8],
     },
@@ -85,6 +122,24 @@ pub enum Event<'a> {
     Commit {
         /// The patch.
         id: PatchId,
+    },
+    /// A patch that there is already: one of those of which [`Graph::announce`](crate::Graph::announce)
+    /// tells a hook that comes later than they did. Of a run this is said for each of its blocks.
+    Present {
+        /// The patch.
+        id: PatchId,
+        /// What it is made of.
+        kind: PatchKind,
+        /// Its block; `None` for an empty patch.
+        block: Option<BlockId>,
+        /// The first byte it changes (of a hard patch and a run: not kept, 0).
+        offset_bytes: u32,
+        /// How many bytes it changes (of a hard patch and a run: not kept, 0).
+        len_bytes: u32,
+        /// A version of its block that contains it is on its way to the device.
+        in_flight: bool,
+        /// An empty patch that is not released.
+        held: bool,
     },
 }
 

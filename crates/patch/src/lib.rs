@@ -50,6 +50,7 @@
 //!
 //! Everything can be switched off by [`Optimisations`], for measurement.
 
+mod announce;
 mod counters;
 mod create;
 mod crowd;

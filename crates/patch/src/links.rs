@@ -1,8 +1,8 @@
 //! The intrusive lists: a block's patches, its ready patches, and the edges.
 
-use crate::BlockId;
 use crate::graph::{DEPTH_OF_TRANSACTION, Edge, Graph, NIL, State};
 use crate::planted::Planted;
+use crate::{BlockId, Event};
 
 /// The number of dependencies at which a patch is looked at for duplicates among them; again at
 /// twice as many, and so on.
@@ -187,6 +187,10 @@ impl Graph {
         let a = &self.patches[after as usize];
         if a.ready && a.state != State::Run {
             self.make_unready(after);
+        }
+        if self.hook.is_some() {
+            let (after, before) = (self.id_of(after), self.id_of(before));
+            self.emit(&Event::Wait { after, before });
         }
         // What the looks cost altogether stays within a few steps for every edge that is added.
         self.thinning_credit += 2;

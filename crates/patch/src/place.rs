@@ -38,6 +38,8 @@ impl Graph {
             let p = &mut self.patches[keep as usize];
             p.state = State::Hard;
             self.blocks[block.0 as usize].hard = keep;
+            let id = self.id_of(keep);
+            self.emit(&Event::Harden { id });
         }
         self.update_ready(keep);
     }

@@ -22,7 +22,7 @@
 //! that commits, and a block joins it without a new edge.
 
 use crate::graph::LOOK;
-use crate::graph::{Graph, NIL, PatchId, Standing, State, Stating};
+use crate::graph::{Graph, NIL, PatchId, PatchKind, Standing, State, Stating};
 use crate::planted::Planted;
 use crate::undo::Undo;
 use crate::{BlockId, Change, Event};
@@ -97,14 +97,17 @@ impl Graph {
             self.emit(&match open {
                 Some(_) => Event::Merge {
                     into: id,
+                    kind: PatchKind::Run,
                     block,
                     change,
                     dependencies,
                 },
                 None => Event::Create {
                     id,
+                    kind: PatchKind::Run,
                     block: Some(block),
                     change: Some(change),
+                    held: false,
                     dependencies,
                 },
             });
@@ -280,6 +283,8 @@ impl Graph {
             };
             if self.patches[before as usize].state == State::Empty {
                 self.remove_edge(edge);
+                let (after, before) = (self.id_of(index), self.id_of(before));
+                self.emit(&Event::StopWaiting { after, before });
             }
             edge = next;
         }

@@ -16,8 +16,8 @@
 //! went in flight with [`MOST_FLIGHTS`] batches. The first of them would be safe as well, but
 //! PostMark's inodes would be written 14,000 times with a rollback then.
 
-use crate::PatchId;
 use crate::graph::{DEPTH_OF_TRANSACTION, Graph, LOOK, NIL, State};
+use crate::{Event, PatchId};
 
 /// Batches with which something that a patch waits for may go in flight while it takes on more to
 /// wait for.
@@ -50,6 +50,7 @@ impl Graph {
     /// From now on patches and what they wait for take on nothing more to wait for: for somebody
     /// who waits for them.
     pub fn settle(&mut self, targets: &[PatchId]) {
+        self.emit(&Event::Settle { targets });
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
         stack.extend(targets.iter().filter_map(|target| self.index_of(*target)));

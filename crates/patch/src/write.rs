@@ -69,6 +69,7 @@ impl Graph {
             self.emit(&Event::Write {
                 block,
                 patches: &patches,
+                rolled_back: left_over as u32,
                 bytes,
             });
         }
@@ -346,6 +347,7 @@ impl Graph {
             return;
         };
         let mut index = b.first;
+        self.emit(&Event::Discard { block });
         let mut work = std::mem::take(&mut self.stack);
         work.clear();
         while index != NIL {

@@ -293,6 +293,7 @@ impl Session {
             Ok(()) => self.store.complete(batch, now),
             Err(error) => {
                 tracing::error!("{error}; nothing is written any more");
+                self.store.tell_failed(&batch);
                 self.latch(error);
             }
         }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use backstitch_ordering::PatchId;
-use backstitch_store::Batch;
+use backstitch_store::{Batch, Happening};
 
 use crate::commit::Commit;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
@@ -128,7 +128,8 @@ impl Call for Settle {
             if !self.targets.iter().any(|t| s.store.graph().is_live(*t)) {
                 return Ok(Flow::Return(Outcome::Idle));
             }
-            self.ticket = Some(s.wish(std::mem::take(&mut self.targets)));
+            let targets = std::mem::take(&mut self.targets);
+            self.ticket = Some(s.wish(targets, cx.clock.now()));
         }
         if s.is_fulfilled(self.ticket) {
             return Ok(Flow::Return(Outcome::Worked));
@@ -137,7 +138,7 @@ impl Call for Settle {
         if s.has_leader {
             return Ok(Flow::Need(Poll::Wait));
         }
-        let batch = s.next_round();
+        let batch = s.next_round(cx.clock.now());
         if let Some(batch) = s.hand_out(batch) {
             (s.has_leader, self.is_leading) = (true, true);
             s.sync_blocks = batch.len();
@@ -164,6 +165,9 @@ impl Call for Settle {
 
     fn end(&mut self, session: &mut Session) {
         self.stop_leading(session);
+        if let Some(ticket) = self.ticket {
+            (session.store).tell(|| Happening::Reached(ticket));
+        }
         let is_others = |(ticket, _): &(u64, _)| Some(*ticket) != self.ticket;
         session.wishes.retain(is_others);
     }
@@ -201,9 +205,10 @@ impl Session {
         self.is_shared.then_some(nap)
     }
 
-    fn wish(&mut self, targets: Vec<PatchId>) -> u64 {
+    fn wish(&mut self, targets: Vec<PatchId>, now: Duration) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
+        (self.store).tell(|| Happening::Awaited(now, ticket, &targets));
         self.store.settle(&targets);
         self.waits += 1;
         self.wishes.push((ticket, targets));
@@ -222,13 +227,13 @@ impl Session {
     }
 
     /// The next batch for all who wait for something to be on stable storage.
-    fn next_round(&mut self) -> Batch {
+    fn next_round(&mut self, now: Duration) -> Batch {
         let of = (self.wishes.len(), self.next_ticket);
         if self.rounds_of != of {
             (self.rounds, self.rounds_of) = (Default::default(), of);
         }
         let wishes = &self.wishes;
         let targets = || wishes.iter().flat_map(|(_, w)| w.iter().copied()).collect();
-        self.store.next_round(&mut self.rounds, targets)
+        self.store.next_round(&mut self.rounds, targets, now)
     }
 }

@@ -8,6 +8,7 @@ use backstitch_patch::{BlockId, PatchId, Version, Wanted};
 use crate::kind::VolumeId;
 use crate::queue::Part;
 use crate::store::{Slot, Store};
+use crate::watch::Happening;
 
 /// How often a block that would need a rollback is passed over before it is written with one.
 const PASSES_BEFORE_ROLLBACK: u8 = 2;
@@ -37,6 +38,18 @@ pub enum Goal<'a> {
     Patches(&'a [PatchId]),
 }
 
+impl Goal<'_> {
+    /// A word for it.
+    fn word(self) -> &'static str {
+        match self {
+            Goal::Expired => "expired",
+            Goal::Oldest => "memory",
+            Goal::All => "all",
+            Goal::Patches(_) => "wanted",
+        }
+    }
+}
+
 /// What a sync that takes many rounds remembers of what it waits for.
 #[derive(Debug, Default)]
 pub struct Rounds {
@@ -58,6 +71,8 @@ pub struct Batch {
     slots: Vec<u32>,
     /// The graph's blocks that are in flight with it.
     units: Vec<BlockId>,
+    /// Batches with blocks are counted, from 1 on.
+    pub(crate) number: u64,
 }
 
 impl Batch {
@@ -116,7 +131,9 @@ impl Store {
                 self.write_avoiding_rollback(&slots, None, &mut versions);
             }
         }
-        self.requests_of(versions)
+        let batch = self.requests_of(versions);
+        self.tell_batch(&batch, goal.word(), now);
+        batch
     }
 
     /// As [`next_batch`](Self::next_batch) for patches, which have been [settled](Self::settle),
@@ -126,6 +143,7 @@ impl Store {
         &mut self,
         rounds: &mut Rounds,
         targets: impl FnOnce() -> Vec<PatchId>,
+        now: Duration,
     ) -> Batch {
         self.note_ready();
         self.graph.next_flight();
@@ -151,7 +169,9 @@ impl Store {
                 left: ROUNDS_REMEMBERED,
             };
         }
-        self.requests_of(versions)
+        let batch = self.requests_of(versions);
+        self.tell_batch(&batch, Goal::Patches(&[]).word(), now);
+        batch
     }
 
     /// The slots of units that are sorted, each once.
@@ -414,10 +434,12 @@ impl Store {
             let key = self.slots[*slot as usize].key;
             (key.volume, key.block, *at)
         });
+        self.batches += u64::from(!slots.is_empty());
         let mut batch = Batch {
             writes: Vec::new(),
             slots,
             units,
+            number: self.batches,
         };
         // Where the last request ends, and how long it is.
         let (mut end_bytes, mut len_bytes) = (0, 0);
@@ -458,9 +480,21 @@ impl Store {
         batch
     }
 
+    fn tell_batch(&self, batch: &Batch, goal: &'static str, now: Duration) {
+        if !batch.is_empty() {
+            self.tell(|| Happening::Batch {
+                now,
+                number: batch.number,
+                goal,
+                writes: &batch.writes,
+            });
+        }
+    }
+
     /// The batch and a flush after it succeeded: its patches are on stable storage.
     pub fn complete(&mut self, batch: Batch, now: Duration) {
         self.stats.flushes += batch.writes.len() as u64;
+        self.tell(|| Happening::Flushed(now, batch.number));
         drop(batch.writes);
         for unit in batch.units {
             self.graph.complete_write(unit);

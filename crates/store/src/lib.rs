@@ -37,6 +37,7 @@ mod space;
 mod stats;
 mod store;
 mod units;
+mod watch;
 
 pub use backstitch_device::{Buffer, Slab, Slabs};
 pub use backstitch_patch::{
@@ -49,3 +50,4 @@ pub use limits::Limits;
 pub use seal::{BlockSeal, Seal};
 pub use stats::StoreStats;
 pub use store::{InRun, Miss, Store};
+pub use watch::{Happening, Placement, Scope, Watcher};

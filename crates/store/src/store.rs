@@ -17,6 +17,7 @@ use crate::places::Space;
 use crate::queue::{Part, Queue};
 use crate::seal::{BlockSeal, Seals};
 use crate::units::{Numbering, Sizes};
+use crate::watch::Watcher;
 
 /// Runs that are remembered because they will probably be wanted soon.
 const SOON_MAX: usize = 64;
@@ -122,6 +123,9 @@ pub struct Store {
     /// How much of the slabs blocks are.
     pub(crate) part_bytes: u64,
     pub(crate) is_streaming: bool,
+    pub(crate) watcher: Option<Arc<dyn Watcher>>,
+    /// Batches put together.
+    pub(crate) batches: u64,
 }
 
 /// The run that a patch is to be a part of, and where its bytes lie.
@@ -170,6 +174,8 @@ impl Store {
             slabs: Slabs::new(kept_slab_bytes(limits.memory_bytes) as usize),
             part_bytes: 0,
             is_streaming: false,
+            watcher: None,
+            batches: 0,
         }
     }
 
@@ -448,6 +454,7 @@ impl Store {
             )
         };
         self.note_kind(index, volume, block, kind.into());
+        self.tell_place(index);
         let id = self.change(index, change, stating);
         self.note_dirty(index, now);
         self.note_memory();
@@ -497,6 +504,7 @@ impl Store {
             ),
         };
         self.note_kind(index, volume, block, kind);
+        self.tell_place(index);
         let slot = &mut self.slots[index as usize];
         slot.differs &= whole.is_none();
         let id = match slot.units {

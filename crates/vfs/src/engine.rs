@@ -12,7 +12,7 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{Operation, PatchId, Volume};
 use backstitch_session::{NextTry, Session};
-use backstitch_store::Slabs;
+use backstitch_store::{Slabs, Watcher};
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
@@ -155,6 +155,12 @@ impl Engine {
     /// From now on tells the observer what is asked for. The first one given stays.
     pub fn observe(&self, observer: Box<dyn Observer>) {
         let _ = self.observer.set(observer);
+    }
+
+    /// From now on tells a watcher what happens to blocks and patches, or nobody; see
+    /// [`Store::watch`](backstitch_store::Store::watch).
+    pub fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
+        self.core.lock().store.watch(watcher);
     }
 
     /// This thread is about to wait.

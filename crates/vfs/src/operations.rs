@@ -101,6 +101,7 @@ impl Engine {
         let operation = Some(operations::create(directory, name, new));
         let made = self.run_in(&mut core, operation, |fs, v, now| {
             let inode = fs.create(v, directory, name, new, now)?;
+            v.tell_made(u64::from(inode.0));
             fs.hold(inode);
             fs.attributes(v, inode)
         })?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::Slab;
-use backstitch_store::{BlockKind, PatchId, Seal, Store, VolumeId};
+use backstitch_store::{BlockKind, Happening, PatchId, Seal, Store, VolumeId};
 
 use crate::groups::{GroupId, Groups};
 use crate::kind::{CrashRecord, Promises};
@@ -149,7 +149,13 @@ impl<'a> Volume<'a> {
     /// Opens the scope of an operation: everything changed until [`end`](Self::end) belongs to it.
     pub fn begin(&mut self, operation: Operation<'a>) {
         self.operation = Some(operation);
+        operation.tell(self.store, self.now);
         self.mechanism.begin(operation);
+    }
+
+    /// The operation made the object with this number, for who watches the store.
+    pub fn tell_made(&self, object: u64) {
+        self.store.tell(|| Happening::Made(object));
     }
 
     /// Closes the scope; appends what must be on stable storage before the caller may be answered.
@@ -158,6 +164,7 @@ impl<'a> Volume<'a> {
             rules::heed(self.store.graph(), wait_for, self.order());
         }
         self.mechanism.end(wait_for);
+        self.store.tell(|| Happening::End);
         wait_for.append(&mut self.wanted_above);
     }
 

@@ -169,6 +169,7 @@ impl Hook for Recorder {
                 block,
                 patches,
                 bytes,
+                ..
             } => {
                 seen.writes.push((*block, patches.to_vec(), bytes.to_vec()));
             }

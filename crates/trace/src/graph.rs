@@ -1,0 +1,306 @@
+//! The graph at a moment as nodes and edges, for people: dot, or a picture.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use backstitch_store::PatchKind;
+use serde_json::{Value, json};
+
+use crate::record::{Change, class_word, kind_word};
+use crate::state::{Patch, Standing, State};
+use crate::svg;
+
+/// How a patch stands, as it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Drawn {
+    /// On stable storage.
+    Committed,
+    /// On its way there.
+    InFlight,
+    /// It could be written now.
+    Ready,
+    /// It waits for others.
+    Waiting,
+}
+
+impl Drawn {
+    /// All of them, in the order of a patch's life, from its end.
+    pub const ALL: [Drawn; 4] = [
+        Drawn::Committed,
+        Drawn::InFlight,
+        Drawn::Ready,
+        Drawn::Waiting,
+    ];
+
+    /// A word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Drawn::Committed => "committed",
+            Drawn::InFlight => "in flight",
+            Drawn::Ready => "ready",
+            Drawn::Waiting => "waiting",
+        }
+    }
+
+    pub(crate) fn colour(self) -> &'static str {
+        match self {
+            Drawn::Committed => "#d5d8dc",
+            Drawn::InFlight => "#f9d28f",
+            Drawn::Ready => "#a9dfbf",
+            Drawn::Waiting => "#f5b7b1",
+        }
+    }
+}
+
+/// What nodes are put together by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// The block that they change.
+    #[default]
+    Block,
+    /// The operation that they were first made for.
+    Operation,
+}
+
+/// A patch, drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its number.
+    pub patch: u64,
+    /// What it is made of.
+    pub kind: PatchKind,
+    /// How it stands.
+    pub drawn: Drawn,
+    /// What it is, in a few words.
+    pub label: String,
+    /// What it belongs to.
+    pub cluster: String,
+}
+
+/// A graph, drawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawing {
+    /// The patches, by number.
+    pub nodes: Vec<Node>,
+    /// Which waits for which.
+    pub edges: Vec<(u64, u64)>,
+}
+
+/// Which patches are drawn: all that the state has, or some and what these wait for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Those of operations about this path.
+    pub path: Option<String>,
+    /// Those of operations about this object.
+    pub object: Option<u64>,
+    /// This one.
+    pub patch: Option<u64>,
+}
+
+impl Wanted {
+    fn is_all(&self) -> bool {
+        self.path.is_none() && self.object.is_none() && self.patch.is_none()
+    }
+
+    fn takes(&self, state: &State, number: u64, patch: &Patch) -> bool {
+        let scopes = patch.scopes.iter().filter_map(|scope| state.scope(*scope));
+        let mut scopes = scopes.filter(|scope| {
+            let path = self.path.as_ref();
+            path.is_some_and(|path| scope.paths.contains(path))
+                || self.object.is_some_and(|o| scope.objects.contains(&o))
+        });
+        self.patch.map(|patch| state.resolved(patch)) == Some(number) || scopes.next().is_some()
+    }
+}
+
+impl Drawing {
+    /// Draws what a state has.
+    pub fn of(state: &State, by: By, wanted: &Wanted) -> Drawing {
+        let taken = taken(state, wanted);
+        let mut drawing = Drawing::default();
+        for (number, patch) in state.patches() {
+            if !taken.contains(&number) {
+                continue;
+            }
+            drawing.nodes.push(Node {
+                patch: number,
+                kind: patch.kind,
+                drawn: drawn(state, number, patch),
+                label: label(patch),
+                cluster: match by {
+                    By::Block => block_of(state, patch),
+                    By::Operation => operation_of(state, patch),
+                },
+            });
+            let befores = patch.befores.iter().map(|before| state.resolved(*before));
+            let befores: BTreeSet<u64> = befores.filter(|b| taken.contains(b)).collect();
+            drawing
+                .edges
+                .extend(befores.into_iter().map(|b| (number, b)));
+        }
+        drawing
+    }
+
+    /// The clusters with their nodes, each as an index, in the order of their names.
+    pub(crate) fn clusters(&self) -> BTreeMap<&str, Vec<usize>> {
+        let mut clusters: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            clusters.entry(&node.cluster).or_default().push(index);
+        }
+        clusters
+    }
+
+    /// In the language of Graphviz's dot. Hard patches have heavy borders, as in the paper's
+    /// figures.
+    pub fn dot(&self) -> String {
+        let mut out = String::from("digraph patches {\n  rankdir=LR;\n  node [style=filled];\n");
+        for (index, (name, nodes)) in self.clusters().into_iter().enumerate() {
+            let _ = writeln!(out, "  subgraph cluster_{index} {{");
+            let _ = writeln!(out, "    label=\"{}\";", escaped(name));
+            for node in nodes.iter().map(|node| &self.nodes[*node]) {
+                let width = if is_heavy(node.kind) { 3 } else { 1 };
+                let _ = writeln!(
+                    out,
+                    "    p{} [label=\"p{}\\n{}\", tooltip=\"{}\", fillcolor=\"{}\", penwidth={width}];",
+                    node.patch,
+                    node.patch,
+                    escaped(&node.label),
+                    node.drawn.word(),
+                    node.drawn.colour(),
+                );
+            }
+            out += "  }\n";
+        }
+        for (after, before) in &self.edges {
+            let _ = writeln!(out, "  p{after} -> p{before};");
+        }
+        out += "}\n";
+        out
+    }
+
+    /// For programs: the keys stay.
+    pub fn json(&self) -> Value {
+        let nodes = self.nodes.iter().map(|node| {
+            json!({
+                "patch": node.patch,
+                "kind": kind_word(node.kind),
+                "standing": node.drawn.word(),
+                "label": node.label,
+                "cluster": node.cluster,
+            })
+        });
+        let edges = self.edges.iter();
+        let edges = edges.map(|(after, before)| json!({"after": after, "before": before}));
+        json!({"nodes": nodes.collect::<Vec<_>>(), "edges": edges.collect::<Vec<_>>()})
+    }
+
+    /// As a picture.
+    pub fn svg(&self) -> String {
+        svg::draw(self)
+    }
+}
+
+/// Whether a patch has no undo data.
+pub(crate) fn is_heavy(kind: PatchKind) -> bool {
+    matches!(kind, PatchKind::Hard | PatchKind::Run)
+}
+
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn taken(state: &State, wanted: &Wanted) -> BTreeSet<u64> {
+    if wanted.is_all() {
+        return state.patches().map(|(number, _)| number).collect();
+    }
+    let chosen = state.patches();
+    let chosen = chosen.filter(|(number, patch)| wanted.takes(state, *number, patch));
+    let mut stack: Vec<u64> = chosen.map(|(number, _)| number).collect();
+    let mut taken = BTreeSet::new();
+    while let Some(number) = stack.pop() {
+        if taken.insert(number)
+            && let Some(patch) = state.patch(number)
+        {
+            stack.extend(patch.befores.iter().map(|before| state.resolved(*before)));
+        }
+    }
+    taken
+}
+
+fn drawn(state: &State, number: u64, patch: &Patch) -> Drawn {
+    match patch.standing {
+        Standing::Committed => Drawn::Committed,
+        Standing::InFlight => Drawn::InFlight,
+        Standing::Uncommitted if state.is_ready(number) => Drawn::Ready,
+        Standing::Uncommitted => Drawn::Waiting,
+    }
+}
+
+fn label(patch: &Patch) -> String {
+    if !patch.is_known {
+        return "older than the trace".to_owned();
+    }
+    let mut label = kind_word(patch.kind).to_owned();
+    match (patch.kind, patch.changes.first()) {
+        (PatchKind::Run, _) => label += &format!(" of {} blocks", patch.parts.len()),
+        (_, Some(change)) => label += &format!(" {}", change_text(change)),
+        _ => {}
+    }
+    if patch.kind != PatchKind::Run && patch.changes_count > 1 {
+        label += &format!(" and {} more", patch.changes_count - 1);
+    }
+    if patch.is_held {
+        label += ", held";
+    }
+    label
+}
+
+/// A change in words: where it is in its block.
+pub(crate) fn change_text(change: &Change) -> String {
+    match change {
+        Change::Nothing => String::new(),
+        Change::Bytes {
+            offset_bytes,
+            len_bytes,
+        } => format!("{offset_bytes}+{len_bytes}"),
+        Change::Flip { offset_bytes, mask } => {
+            format!("{} bits at {offset_bytes}", mask.count_ones())
+        }
+    }
+}
+
+/// A block in words: what it holds and its number, in blocks of its own size.
+pub fn block_text(state: &State, block: u32) -> String {
+    match state.place(block) {
+        Some(place) => {
+            let number = place.offset_bytes / u64::from(place.len_bytes.max(1));
+            let volume = match place.volume {
+                0 => String::new(),
+                volume => format!(" of volume {volume}"),
+            };
+            format!("{} block {number}{volume}", class_word(place.class))
+        }
+        None => format!("block ?{block}"),
+    }
+}
+
+fn block_of(state: &State, patch: &Patch) -> String {
+    match (patch.kind, &patch.parts[..]) {
+        (PatchKind::Run, [first, .., last]) => format!(
+            "{} … {}",
+            block_text(state, first.block),
+            block_text(state, last.block)
+        ),
+        (_, [part, ..]) => block_text(state, part.block),
+        (_, []) => "no block".to_owned(),
+    }
+}
+
+fn operation_of(state: &State, patch: &Patch) -> String {
+    let scope = patch.scopes.first();
+    match scope.and_then(|scope| Some((scope, state.scope(*scope)?))) {
+        Some((number, scope)) => format!("{} ({number})", scope.label),
+        None => "no operation".to_owned(),
+    }
+}

@@ -1,0 +1,68 @@
+//! The writes of a trace again, onto another device that has what the first one had when the
+//! recording began.
+
+use std::collections::BTreeMap;
+
+use crate::record::Record;
+use crate::{Error, Trace};
+
+/// A piece of what a batch writes: the volume, where, and the bytes.
+type Piece = (u32, u64, Vec<u8>);
+
+/// What was replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Batches that were on stable storage at the end of the trace.
+    pub batches: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Batches that were on their way at the end: nobody knows what of them is there.
+    pub left_out: u64,
+}
+
+/// Calls `write` for all that the trace's batches wrote, in the order in which they were on stable
+/// storage.
+///
+/// # Errors
+/// Where the trace has no contents, is damaged or incomplete, or `write` fails.
+pub fn replay(
+    trace: &Trace<'_>,
+    mut write: impl FnMut(u32, u64, &[u8]) -> Result<(), String>,
+) -> Result<Replayed, Error> {
+    if !trace.has_contents {
+        return Err(Error::NoContents);
+    }
+    let mut done = Replayed::default();
+    let mut on_their_way: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
+    let mut last = 0;
+    let (mut records, mut list) = (trace.records(), Vec::new());
+    while let Some((_, record)) = records.next(&mut list)? {
+        match record {
+            Record::Batch { number, .. } => {
+                on_their_way.insert(number, Vec::new());
+                last = number;
+            }
+            Record::Contents {
+                volume,
+                offset_bytes,
+                bytes,
+            } => {
+                let pieces = on_their_way.entry(last).or_default();
+                pieces.push((volume, offset_bytes, bytes.to_vec()));
+            }
+            Record::Flushed { number } => {
+                done.batches += 1;
+                for (volume, offset_bytes, bytes) in
+                    on_their_way.remove(&number).unwrap_or_default()
+                {
+                    done.bytes += bytes.len() as u64;
+                    write(volume, offset_bytes, &bytes).map_err(Error::Device)?;
+                }
+            }
+            Record::Lost => return Err(Error::Incomplete),
+            _ => {}
+        }
+    }
+    done.left_out = on_their_way.len() as u64;
+    Ok(done)
+}

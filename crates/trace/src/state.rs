@@ -1,0 +1,742 @@
+//! The graph at a moment, which follows from the records up to there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use backstitch_store::PatchKind;
+
+use crate::file::{Chunk, Records, Trace, head};
+use crate::names::Names;
+use crate::record::{Change, Place, Record};
+
+/// Ranges and operations of a patch that are remembered one by one.
+const MOST_REMEMBERED: usize = 32;
+
+/// What a state remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Patches that are not on stable storage, and the operations that they belong to.
+    Live,
+    /// Every patch.
+    Everything,
+}
+
+/// Where a patch is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In memory only.
+    Uncommitted,
+    /// A version of its block with it is on its way to the device.
+    InFlight,
+    /// On stable storage.
+    Committed,
+}
+
+/// What a patch has to do with one block. Only a run has more than one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The block.
+    pub block: u32,
+    /// A version of it with the patch is on its way.
+    pub is_in_flight: bool,
+}
+
+/// A patch.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// What it is made of.
+    pub kind: PatchKind,
+    /// Where it is on its way.
+    pub standing: Standing,
+    /// Its blocks that are not on stable storage (all of them, where the state keeps everything).
+    pub parts: Vec<Part>,
+    /// What its changes do to its block; the first ones.
+    pub changes: Vec<Change>,
+    /// How many changes it holds.
+    pub changes_count: u64,
+    /// What it directly waits for, or waited for.
+    pub befores: BTreeSet<u64>,
+    /// What directly waits for it.
+    pub afters: BTreeSet<u64>,
+    /// The operations that its changes belong to; the first ones.
+    pub scopes: Vec<u64>,
+    /// An empty patch that waits to be released.
+    pub is_held: bool,
+    /// When it was made.
+    pub made: Duration,
+    /// The record that made it.
+    pub made_at: u64,
+    /// It has been made known; not only named.
+    pub is_known: bool,
+}
+
+/// An operation that changed something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// A word for it.
+    pub word: String,
+    /// What it is about, in words: paths.
+    pub label: String,
+    /// The objects that it names, and the one that it made.
+    pub objects: Vec<u64>,
+    /// The paths that it names.
+    pub paths: Vec<String>,
+    /// When it began.
+    pub began: Duration,
+    /// Live patches that it has changes in.
+    live: u64,
+}
+
+/// A block with patches.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Those that are not on stable storage.
+    patches: BTreeSet<u64>,
+}
+
+/// The graph at a moment of a trace; see the module's documentation. Nothing that it is told makes
+/// it fail: what a damaged trace says of patches that there are none of counts for nothing.
+#[derive(Clone, Debug)]
+pub struct State {
+    keep: Keep,
+    /// The time of the moment.
+    pub time: Duration,
+    /// Records applied.
+    pub records: u64,
+    patches: BTreeMap<u64, Patch>,
+    forwards: BTreeMap<u64, u64>,
+    newest: u64,
+    places: BTreeMap<u32, Place>,
+    blocks: BTreeMap<u32, Block>,
+    scopes: BTreeMap<u64, Scope>,
+    scope: Option<u64>,
+    names: Names,
+    /// What was written since the last batch; of each batch on its way, its blocks.
+    written: Vec<u32>,
+    batches: BTreeMap<u64, Vec<u32>>,
+    waits: BTreeMap<u64, Vec<u64>>,
+    /// More happened than is recorded.
+    pub is_lost: bool,
+    /// Versions of which the trace says that other patches were rolled back than the state knows.
+    pub mismatches: u64,
+}
+
+impl State {
+    /// Before the first record.
+    pub fn new(keep: Keep) -> State {
+        State {
+            keep,
+            time: Duration::ZERO,
+            records: 0,
+            patches: BTreeMap::new(),
+            forwards: BTreeMap::new(),
+            newest: 0,
+            places: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+            scope: None,
+            names: Names::default(),
+            written: Vec::new(),
+            batches: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            is_lost: false,
+            mismatches: 0,
+        }
+    }
+
+    /// Before the first record of this trace.
+    pub fn of(trace: &Trace<'_>, keep: Keep) -> State {
+        State {
+            names: Names::new(trace.description["root"].as_u64()),
+            ..State::new(keep)
+        }
+    }
+
+    /// The patches that it remembers, by number.
+    pub fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
+        self.patches.iter().map(|(number, patch)| (*number, patch))
+    }
+
+    /// A patch that it remembers; what was merged into another one is that.
+    pub fn patch(&self, number: u64) -> Option<&Patch> {
+        self.patches.get(&self.resolved(number))
+    }
+
+    /// The patch that a number stands for now.
+    pub fn resolved(&self, mut number: u64) -> u64 {
+        // A made-up trace may lead in a circle.
+        for _ in 0..64 {
+            match self.forwards.get(&number) {
+                Some(to) => number = *to,
+                None => break,
+            }
+        }
+        number
+    }
+
+    /// Where a block is.
+    pub fn place(&self, block: u32) -> Option<&Place> {
+        self.places.get(&block)
+    }
+
+    /// The operation with this number, as long as it is remembered.
+    pub fn scope(&self, number: u64) -> Option<&Scope> {
+        self.scopes.get(&number)
+    }
+
+    /// The number of the operation under way.
+    pub fn scope_under_way(&self) -> Option<u64> {
+        self.scope
+    }
+
+    /// Batches on their way.
+    pub fn batches_in_flight(&self) -> impl Iterator<Item = u64> + '_ {
+        self.batches.keys().copied()
+    }
+
+    /// What is waited for, by ticket.
+    pub fn waits(&self) -> impl Iterator<Item = (u64, &[u64])> {
+        self.waits.iter().map(|(ticket, of)| (*ticket, &of[..]))
+    }
+
+    /// The path of an object, as far as the trace tells.
+    pub fn path(&self, object: u64) -> String {
+        self.names.path(object)
+    }
+
+    /// Whether a patch could be written now: what it waits for is on stable storage, or goes along
+    /// with it, for it is of the same block and could be written itself.
+    pub fn is_ready(&self, number: u64) -> bool {
+        self.is_ready_at_depth(number, 0)
+    }
+
+    fn is_ready_at_depth(&self, number: u64, depth: u32) -> bool {
+        const DEEPEST: u32 = 64;
+        let Some(patch) = self.patch(number) else {
+            return true;
+        };
+        let home = patch.parts.first().map(|part| part.block);
+        depth < DEEPEST
+            && patch.standing == Standing::Uncommitted
+            && !patch.is_held
+            && patch.befores.iter().all(|before| {
+                let Some(other) = self.patch(*before) else {
+                    return true;
+                };
+                let is_here = home.is_some() && other.parts.iter().any(|p| Some(p.block) == home);
+                other.standing == Standing::Committed
+                    || (is_here
+                        && other.kind != PatchKind::Run
+                        && self.is_ready_at_depth(*before, depth + 1))
+            })
+    }
+
+    /// Uncommitted patches of a block that a write with these would leave out.
+    pub fn left_out(&self, block: u32, written: &[u64]) -> Vec<u64> {
+        let Some(b) = self.blocks.get(&block) else {
+            return Vec::new();
+        };
+        let stays = |number: &u64| {
+            let is_uncommitted = |patch: &Patch| {
+                let part = patch.parts.iter().find(|part| part.block == block);
+                part.is_some_and(|part| !part.is_in_flight)
+            };
+            !written.contains(number) && self.patches.get(number).is_some_and(is_uncommitted)
+        };
+        b.patches.iter().copied().filter(stays).collect()
+    }
+
+    /// Applies the record that follows.
+    pub fn apply(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::Time(time) => self.time = time,
+            Record::Place { block, place } => drop(self.places.insert(block, place)),
+            Record::Begin {
+                scope,
+                word,
+                objects,
+                names,
+                range_bytes,
+            } => self.begin(scope, word, objects, names, range_bytes),
+            Record::End => self.end_scope(),
+            Record::Made { object } => self.made(object),
+            Record::Create {
+                patch,
+                kind,
+                held,
+                block,
+                change,
+                ..
+            } => {
+                self.make(patch, kind, block, false);
+                self.patch_mut(patch).is_held = held;
+                self.add_change(patch, change);
+            }
+            Record::Merge {
+                into,
+                kind,
+                block,
+                change,
+                ..
+            } => {
+                self.make(into, kind, Some(block), false);
+                self.add_change(into, change);
+            }
+            Record::Present {
+                patch,
+                kind,
+                held,
+                in_flight,
+                block,
+                offset_bytes,
+                len_bytes,
+            } => {
+                self.make(patch, kind, block, in_flight);
+                self.patch_mut(patch).is_held = held;
+                if len_bytes > 0 {
+                    self.add_change(
+                        patch,
+                        Change::Bytes {
+                            offset_bytes,
+                            len_bytes,
+                        },
+                    );
+                }
+            }
+            Record::Forward { from, to } | Record::Supersede { from, to, .. } => {
+                self.stand_in(from, to);
+            }
+            Record::Split { from, block, to } | Record::Leave { from, block, to } => {
+                self.leave_run(from, block, to);
+            }
+            Record::Wait { after, before } => self.wait(after, before),
+            Record::StopWaiting { after, before } => self.stop_waiting(after, before),
+            Record::Release { patch } => {
+                if let Some(patch) = self.patches.get_mut(&patch) {
+                    patch.is_held = false;
+                }
+            }
+            Record::Write {
+                block,
+                rolled_back,
+                patches,
+            } => self.write(block, rolled_back, patches),
+            Record::Commit { patch } => self.commit(patch),
+            Record::Batch { number, .. } => {
+                let written = std::mem::take(&mut self.written);
+                self.batches.insert(number, written);
+            }
+            Record::Flushed { number } => self.flushed(number),
+            Record::Failed { number } => drop(self.batches.remove(&number)),
+            Record::Awaited { ticket, patches } => {
+                self.waits.insert(ticket, patches.to_vec());
+            }
+            Record::Reached { ticket } => drop(self.waits.remove(&ticket)),
+            Record::Lost => self.is_lost = true,
+            Record::Harden { patch } => {
+                if let Some(patch) = self.patches.get_mut(&patch) {
+                    patch.kind = PatchKind::Hard;
+                }
+            }
+            Record::Discard { block } => self.discard(block),
+            Record::Settle { .. } | Record::Contents { .. } => {}
+        }
+        self.records += 1;
+    }
+
+    fn begin(
+        &mut self,
+        number: u64,
+        word: &[u8],
+        objects: &[u64],
+        names: [Option<&[u8]>; 2],
+        range_bytes: (u64, u64),
+    ) {
+        self.end_scope();
+        let word = String::from_utf8_lossy(word).into_owned();
+        let names = names.map(|name| name.map(|name| String::from_utf8_lossy(name).into_owned()));
+        let mut paths = Vec::new();
+        for (object, name) in objects.iter().zip(names.iter().flatten()) {
+            paths.push(self.names.path_in(*object, name));
+        }
+        if paths.is_empty() {
+            paths.extend(objects.iter().map(|object| self.names.path(*object)));
+        }
+        self.note_names(&word, objects, &names);
+        let mut label = word.clone();
+        for path in &paths {
+            label += " ";
+            label += path;
+        }
+        if range_bytes.1 > 0 {
+            label += &format!(" {}+{}", range_bytes.0, range_bytes.1);
+        }
+        let scope = Scope {
+            word,
+            label,
+            objects: objects.to_vec(),
+            paths,
+            began: self.time,
+            live: 0,
+        };
+        self.scopes.insert(number, scope);
+        self.scope = Some(number);
+    }
+
+    fn note_names(&mut self, word: &str, objects: &[u64], names: &[Option<String>; 2]) {
+        match (word, objects, names) {
+            ("link", [directory, object], [Some(name), _]) => {
+                self.names.give(*object, *directory, name);
+            }
+            ("rename", [from, to], [Some(old), Some(new)]) => {
+                if let Some(object) = self.names.find(*from, old) {
+                    self.names.give(object, *to, new);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end_scope(&mut self) {
+        let Some(scope) = self.scope.take() else {
+            return;
+        };
+        let is_empty = self.scopes.get(&scope).is_some_and(|s| s.live == 0);
+        if self.keep == Keep::Live && is_empty {
+            self.scopes.remove(&scope);
+        }
+    }
+
+    fn made(&mut self, object: u64) {
+        let scope = self.scope.and_then(|scope| self.scopes.get_mut(&scope));
+        if let Some(scope) = scope {
+            if let (Some(directory), Some(path)) = (scope.objects.first(), scope.paths.first()) {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                self.names.give(object, *directory, name);
+            }
+            scope.objects.push(object);
+        }
+    }
+
+    /// The patch with this number, which is only named where it was not made known.
+    fn patch_mut(&mut self, number: u64) -> &mut Patch {
+        self.newest = self.newest.max(number);
+        let (time, record) = (self.time, self.records);
+        self.patches.entry(number).or_insert_with(|| Patch {
+            kind: PatchKind::Empty,
+            standing: Standing::Uncommitted,
+            parts: Vec::new(),
+            changes: Vec::new(),
+            changes_count: 0,
+            befores: BTreeSet::new(),
+            afters: BTreeSet::new(),
+            scopes: Vec::new(),
+            is_held: false,
+            made: time,
+            made_at: record,
+            is_known: false,
+        })
+    }
+
+    fn make(&mut self, number: u64, kind: PatchKind, block: Option<u32>, is_in_flight: bool) {
+        let scope = self.scope;
+        let patch = self.patch_mut(number);
+        patch.kind = kind;
+        patch.is_known = true;
+        if is_in_flight && kind != PatchKind::Run {
+            patch.standing = Standing::InFlight;
+        }
+        let mut is_new_in_scope = false;
+        if let Some(scope) = scope {
+            is_new_in_scope =
+                patch.scopes.last() != Some(&scope) && patch.scopes.len() < MOST_REMEMBERED;
+            if is_new_in_scope {
+                patch.scopes.push(scope);
+            }
+        }
+        if let Some(block) = block {
+            if !patch.parts.iter().rev().any(|part| part.block == block) {
+                patch.parts.push(Part {
+                    block,
+                    is_in_flight,
+                });
+            }
+            self.blocks.entry(block).or_default().patches.insert(number);
+        }
+        if let Some(scope) = scope.and_then(|scope| self.scopes.get_mut(&scope)) {
+            scope.live += u64::from(is_new_in_scope);
+        }
+    }
+
+    fn add_change(&mut self, number: u64, change: Change) {
+        let patch = self.patch_mut(number);
+        patch.changes_count += 1;
+        if change != Change::Nothing && patch.changes.len() < MOST_REMEMBERED {
+            patch.changes.push(change);
+        }
+    }
+
+    fn wait(&mut self, after: u64, before: u64) {
+        if after == before || before == 0 || after == 0 {
+            return;
+        }
+        self.patch_mut(after).befores.insert(before);
+        self.patch_mut(before).afters.insert(after);
+    }
+
+    fn stop_waiting(&mut self, after: u64, before: u64) {
+        if let Some(patch) = self.patches.get_mut(&after) {
+            patch.befores.remove(&before);
+        }
+        if let Some(patch) = self.patches.get_mut(&before) {
+            patch.afters.remove(&after);
+        }
+    }
+
+    /// Takes a patch out of everything that names it.
+    fn forget(&mut self, number: u64) -> Option<Patch> {
+        let patch = self.patches.remove(&number)?;
+        for before in &patch.befores {
+            if let Some(before) = self.patches.get_mut(before) {
+                before.afters.remove(&number);
+            }
+        }
+        for after in &patch.afters {
+            if let Some(after) = self.patches.get_mut(after) {
+                after.befores.remove(&number);
+            }
+        }
+        for part in &patch.parts {
+            self.leave_block(part.block, number);
+        }
+        Some(patch)
+    }
+
+    fn leave_block(&mut self, block: u32, number: u64) {
+        if let Some(b) = self.blocks.get_mut(&block) {
+            b.patches.remove(&number);
+            if b.patches.is_empty() {
+                self.blocks.remove(&block);
+            }
+        }
+    }
+
+    fn stand_in(&mut self, from: u64, to: u64) {
+        if from == to || !self.patches.contains_key(&to) {
+            return;
+        }
+        self.forwards.insert(from, to);
+        let Some(gone) = self.forget(from) else {
+            return;
+        };
+        let into = self.patch_mut(to);
+        let mut left = Vec::new();
+        for scope in gone.scopes {
+            match into.scopes.len() < MOST_REMEMBERED && !into.scopes.contains(&scope) {
+                true => into.scopes.push(scope),
+                false => left.push(scope),
+            }
+        }
+        into.changes_count += gone.changes_count;
+        let room = MOST_REMEMBERED - into.changes.len().min(MOST_REMEMBERED);
+        into.changes.extend(gone.changes.into_iter().take(room));
+        self.leave_scopes(&left);
+    }
+
+    fn leave_scopes(&mut self, scopes: &[u64]) {
+        for number in scopes {
+            if let Some(scope) = self.scopes.get_mut(number) {
+                scope.live = scope.live.saturating_sub(1);
+                let is_over = scope.live == 0 && self.scope != Some(*number);
+                if is_over && self.keep == Keep::Live {
+                    self.scopes.remove(number);
+                }
+            }
+        }
+    }
+
+    fn leave_run(&mut self, run: u64, block: u32, to: u64) {
+        let mut is_in_flight = false;
+        let (mut made, mut scopes) = (None, Vec::new());
+        if let Some(run) = self.patches.get_mut(&run) {
+            let part = run.parts.iter().position(|part| part.block == block);
+            is_in_flight = part.is_some_and(|part| run.parts.swap_remove(part).is_in_flight);
+            made = Some(run.made);
+            scopes.clone_from(&run.scopes);
+        }
+        self.leave_block(block, run);
+        self.make(to, PatchKind::Hard, Some(block), is_in_flight);
+        let Some(patch) = self.patches.get_mut(&to) else {
+            return;
+        };
+        patch.made = made.unwrap_or(patch.made);
+        patch.changes_count += 1;
+        for scope in scopes {
+            if !patch.scopes.contains(&scope) && patch.scopes.len() < MOST_REMEMBERED {
+                patch.scopes.push(scope);
+                if let Some(scope) = self.scopes.get_mut(&scope) {
+                    scope.live += 1;
+                }
+            }
+        }
+    }
+
+    /// The block's part of a run that no write has taken up is gone.
+    fn discard(&mut self, block: u32) {
+        let here = self.blocks.get(&block).map(|b| b.patches.clone());
+        for number in here.unwrap_or_default() {
+            let Some(run) = self.patches.get_mut(&number) else {
+                continue;
+            };
+            let is_gone = |part: &Part| part.block == block && !part.is_in_flight;
+            if run.kind == PatchKind::Run && run.parts.iter().any(is_gone) {
+                run.parts.retain(|part| !is_gone(part));
+                self.leave_block(block, number);
+            }
+        }
+    }
+
+    fn write(&mut self, block: u32, rolled_back: u32, patches: &[u64]) {
+        let left_out = self.left_out(block, patches);
+        self.mismatches += u64::from(left_out.len() as u32 != rolled_back);
+        for number in patches {
+            let Some(patch) = self.patches.get_mut(number) else {
+                continue;
+            };
+            let parts = patch.parts.iter_mut().filter(|part| part.block == block);
+            parts.for_each(|part| part.is_in_flight = true);
+            let is_run = patch.kind == PatchKind::Run;
+            if !is_run || patch.parts.iter().all(|part| part.is_in_flight) {
+                patch.standing = Standing::InFlight;
+            }
+        }
+        self.written.push(block);
+    }
+
+    /// Parts of runs are on stable storage; of other patches a commit tells.
+    fn flushed(&mut self, number: u64) {
+        for block in self.batches.remove(&number).unwrap_or_default() {
+            let here: Vec<u64> = match self.blocks.get(&block) {
+                Some(b) => b.patches.iter().copied().collect(),
+                None => continue,
+            };
+            for number in here {
+                let Some(patch) = self.patches.get_mut(&number) else {
+                    continue;
+                };
+                if patch.kind != PatchKind::Run {
+                    continue;
+                }
+                let is_done = |part: &Part| part.block == block && part.is_in_flight;
+                if patch.parts.iter().any(is_done) {
+                    if self.keep == Keep::Live {
+                        patch.parts.retain(|part| !is_done(part));
+                    }
+                    self.leave_block(block, number);
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, number: u64) {
+        match self.keep {
+            Keep::Live => {
+                if let Some(patch) = self.forget(number) {
+                    self.leave_scopes(&patch.scopes);
+                }
+                // What was merged into it cannot be named any more.
+                if self.forwards.len() > 1024 && self.forwards.len() > 2 * self.patches.len() {
+                    let patches = &self.patches;
+                    let forwards = std::mem::take(&mut self.forwards);
+                    let is_live = |to: &u64| patches.contains_key(to) || forwards.contains_key(to);
+                    let kept = forwards.iter().filter(|(_, to)| is_live(to));
+                    self.forwards = kept.map(|(from, to)| (*from, *to)).collect();
+                }
+            }
+            Keep::Everything => {
+                let Some(patch) = self.patches.get_mut(&number) else {
+                    return;
+                };
+                patch.standing = Standing::Committed;
+                let blocks: Vec<u32> = patch.parts.iter().map(|part| part.block).collect();
+                for block in blocks {
+                    self.leave_block(block, number);
+                }
+            }
+        }
+    }
+
+    /// Applies the records of a chunk that one of us has made.
+    pub(crate) fn apply_chunk(&mut self, chunk: &[u8]) {
+        let mut bytes = head(&serde_json::Value::Null, false);
+        bytes.extend_from_slice(chunk);
+        let mut list = Vec::new();
+        if let Ok(trace) = Trace::new(&bytes) {
+            let mut records: Records<'_> = trace.records();
+            while let Ok(Some((number, record))) = records.next(&mut list) {
+                self.apply(&record);
+                self.records = number + 1;
+            }
+        }
+    }
+
+    /// What there is at this moment, as the beginning of a trace.
+    pub(crate) fn as_chunk(&self) -> Vec<u8> {
+        let mut chunk = Chunk::at(self.newest, self.time);
+        chunk.put(&Record::Time(self.time));
+        for (block, place) in &self.places {
+            chunk.put(&Record::Place {
+                block: *block,
+                place: *place,
+            });
+        }
+        for (number, patch) in self.patches() {
+            let (offset_bytes, len_bytes) = match patch.changes.first() {
+                Some(Change::Bytes {
+                    offset_bytes,
+                    len_bytes,
+                }) => (*offset_bytes, *len_bytes),
+                Some(Change::Flip { offset_bytes, .. }) => (*offset_bytes, 4),
+                _ => (0, 0),
+            };
+            let mut put = |block, in_flight| {
+                chunk.put(&Record::Present {
+                    patch: number,
+                    kind: patch.kind,
+                    held: patch.is_held,
+                    in_flight,
+                    block,
+                    offset_bytes,
+                    len_bytes,
+                });
+            };
+            for part in &patch.parts {
+                put(Some(part.block), part.is_in_flight);
+            }
+            if patch.parts.is_empty() {
+                put(None, false);
+            }
+        }
+        for (from, to) in &self.forwards {
+            chunk.put(&Record::Forward {
+                from: *from,
+                to: *to,
+            });
+        }
+        for (after, patch) in self.patches() {
+            for before in &patch.befores {
+                chunk.put(&Record::Wait {
+                    after,
+                    before: *before,
+                });
+            }
+        }
+        for (ticket, patches) in &self.waits {
+            chunk.put(&Record::Awaited {
+                ticket: *ticket,
+                patches,
+            });
+        }
+        chunk.close(Vec::new())
+    }
+}

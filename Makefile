@@ -5,7 +5,7 @@ BACKSTITCH = $(or $(CARGO_TARGET_DIR),target)/release/backstitch
 HARNESS = ../shared/tools/peers/bench.py
 export PATH
 
-.PHONY: help build run run-deps test test-posix test-fsx ablate soak fuzz bench figures lint deps
+.PHONY: help build run run-deps test test-posix test-fsx ablate semantics soak fuzz bench figures lint deps
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ soak: deps build ## Hours of kills, random operations, explorations and fault sw
 
 ablate: build ## Each rule switched off in turn, and the table of docs/GUARANTEES.md made anew (an hour; ORDERINGS=soft those only)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/ablate.sh $(ORDERINGS)
+
+semantics: build ## What programs can rely on under each mechanism, measured, and the table of docs/GUARANTEES.md made anew
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/semantics.sh
 
 fuzz: ## Every fuzz target for a minute (SECONDS_EACH=n, TARGETS="mount fsck" those only, SEED=n); needs a nightly compiler
 	scripts/install-deps.sh --fuzz

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Explores STATES_ALL states (10^8) of the file system under every mechanism that keeps order, in pieces, and prints the sums. What is
+# Explores STATES_ALL states (10^8) of the file system under the mechanisms ORDERINGS, in pieces, and prints the sums. What is
 # done is kept in FOLDER: a run that was ended goes on where it was when it is started again with the same folder.
 #
 #   scripts/states.sh FOLDER [BINARY]
@@ -8,7 +8,7 @@ folder="${1:?usage: scripts/states.sh FOLDER [BINARY]}"
 backstitch="${2:-target/release/backstitch}"
 all="${STATES_ALL:-100000000}"
 each="${STATES_EACH:-3000000}"
-orderings="soft sync journal=ordered journal=full journal=writeback"
+orderings="${ORDERINGS:-soft sync journal=ordered journal=full journal=writeback}"
 workloads="${WORKLOADS:-random:300 flushed:150 guided:150 cases ace:1 seq:1 long:10}"
 mkdir -p "$folder"
 

@@ -24,6 +24,7 @@
 
 mod client;
 mod contents;
+mod costs;
 mod disk;
 mod error;
 mod figures;
@@ -44,6 +45,7 @@ mod workload;
 
 pub use backstitch_drives::{DriveSpec, Policy, write_json_lines};
 pub use client::{Call, Clients};
+pub use costs::{Costs, measure_costs};
 pub use disk::{Disk, DiskOptions, REFERENCE_HOST};
 pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};

@@ -25,6 +25,7 @@
 //! | `judge`, `promises`, `order`, `visitor`, `foreign` | the verdicts |
 //! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
 //! | `feedback`, `scout`, [`rules`] | which order rules a workload comes by, and workloads that come by more |
+//! | [`semantics`] | what every crash of small scripts has in common: looked at, not judged |
 //! | [`ablate`] | each rule off in turn, until a state shows it |
 //!
 //! Forks, mounts over them, the sets of patches and the report are those of `crash-core`, which the
@@ -59,6 +60,7 @@ mod replay;
 pub mod rules;
 mod scout;
 pub mod scripts;
+pub mod semantics;
 pub mod standard;
 mod summary;
 mod visitor;

@@ -7,6 +7,7 @@ mod fs;
 mod overlay;
 mod print;
 mod record;
+mod semantics;
 
 use backstitch_files::error::Result;
 use clap::Subcommand;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
   backstitch crash app --run ./program --check ./check
   backstitch crash record --base before.img --log writes.log disk.img /run/rec
   backstitch crash device --base before.img --log writes.log --check ./check
+  backstitch crash semantics --ordering soft,journal=ordered
 
 Each of them has more with --help.")]
 pub(crate) struct Args {
@@ -35,6 +37,7 @@ enum What {
     App(app::Args),
     Device(device::Args),
     Record(record::Args),
+    Semantics(semantics::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -44,5 +47,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         What::App(args) => app::run(args),
         What::Device(args) => device::run(args),
         What::Record(args) => record::run(args),
+        What::Semantics(args) => semantics::run(args),
     }
 }

@@ -1,0 +1,140 @@
+//! What calls cost under a mechanism, and what a crash costs: the numbers beside what the mechanism
+//! promises. On a simulated disk, and so the same everywhere.
+
+use std::sync::Arc;
+
+use backstitch_drives::SimulatedDevice;
+use backstitch_formats::Layout;
+use backstitch_layout::tools::Mkfs;
+use backstitch_vfs::{MountOptions, Ordering};
+
+use crate::Result;
+use crate::disk::{Disk, DiskOptions};
+use crate::files::Files;
+use crate::machine::MachineFiles;
+use crate::measure::{make_on_disk, wanted};
+
+/// What a mechanism costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    /// The mechanism.
+    pub ordering: Ordering,
+    /// Write requests for each file that is made in one directory, with the sync at the end.
+    pub creates: f64,
+    /// The same for each that gets another name there.
+    pub renames: f64,
+    /// The same for each that is removed.
+    pub removals: f64,
+    /// The time from a crash until files can be used, by the length of the log in MiB, where it is with
+    /// the file system; one time without a length where there is no log.
+    pub recoveries: Vec<(Option<u64>, f64)>,
+}
+
+/// Files in the measurement of writes.
+const FILES: u64 = 1_000;
+/// The lengths of logs.
+const LOG_MIB: [u64; 3] = [4, 16, 64];
+/// Files that are made before the crash, for each MiB of the log; as many as for the longest where there
+/// is none.
+const FILES_BY_MIB: u64 = 500;
+const SIZE_BYTES: u64 = 8 << 30;
+
+/// Measures a mechanism on a drive.
+///
+/// # Errors
+/// Where something fails on the way.
+pub fn measure_costs(layout: Layout, ordering: Ordering, disk: &str) -> Result<Costs> {
+    let disk = Disk::named(disk, SIZE_BYTES, &DiskOptions::default())?;
+    let writes = writes(layout, ordering, &disk)?;
+    let mut recoveries = Vec::new();
+    // Of two drives that a power cut stops at once there is no model.
+    if !ordering.needs_log_device() {
+        let lens: &[Option<u64>] = match ordering.has_log() {
+            true => &LOG_MIB.map(Some),
+            false => &[None],
+        };
+        for len in lens {
+            recoveries.push((*len, recovery_seconds(layout, ordering, &disk, *len)?));
+        }
+    }
+    Ok(Costs {
+        ordering,
+        creates: writes[0],
+        renames: writes[1],
+        removals: writes[2],
+        recoveries,
+    })
+}
+
+fn options(ordering: Ordering, disk: &Disk) -> MountOptions {
+    MountOptions {
+        ordering,
+        cache_bytes: disk.buffer_bytes.unwrap_or(256 << 20),
+        changes_bytes: disk.changes_bytes.unwrap_or(0),
+        ..MountOptions::default()
+    }
+}
+
+fn writes(layout: Layout, ordering: Ordering, disk: &Disk) -> Result<[f64; 3]> {
+    let clock = Arc::default();
+    let (device, log) = make_on_disk(layout, ordering, disk, &clock)?;
+    let options = options(ordering, disk);
+    let mut files = MachineFiles::mount(device, log, layout.layout(), &options, disk)?;
+    let machine = files.machine().clone();
+    let at = files.make_directory(files.root(), "files", 0o755)?;
+    files.sync()?;
+    let mut before = machine.stats().write_requests;
+    let mut counted = |files: &mut MachineFiles| -> Result<f64> {
+        files.sync()?;
+        let after = machine.stats().write_requests;
+        let count = after - std::mem::replace(&mut before, after);
+        Ok(count as f64 / FILES as f64)
+    };
+    for number in 0..FILES {
+        let file = files.create(at, &format!("{number}"), 0o644)?;
+        files.close(file)?;
+    }
+    let creates = counted(&mut files)?;
+    for number in 0..FILES {
+        files.rename(at, &format!("{number}"), &format!("to {number}"))?;
+    }
+    let renames = counted(&mut files)?;
+    for number in 0..FILES {
+        files.unlink(at, &format!("to {number}"))?;
+    }
+    let removals = counted(&mut files)?;
+    files.unmount()?;
+    Ok([creates, renames, removals])
+}
+
+/// Makes files without an end until the power goes, and mounts what is left: how long that takes.
+fn recovery_seconds(
+    layout: Layout,
+    ordering: Ordering,
+    disk: &Disk,
+    log_mib: Option<u64>,
+) -> Result<f64> {
+    let device = Arc::new(SimulatedDevice::new(
+        &disk.drive,
+        SIZE_BYTES,
+        Arc::default(),
+    ));
+    let made = Mkfs {
+        journal_bytes: log_mib.map(|mib| mib << 20),
+        ..wanted(true, ordering)
+    };
+    layout.make(&made, &*device)?;
+    let options = options(ordering, disk);
+    let mut files = MachineFiles::mount(device.clone(), None, layout.layout(), &options, disk)?;
+    let mib = log_mib.unwrap_or(LOG_MIB[LOG_MIB.len() - 1]);
+    let at = files.make_directory(files.root(), "files", 0o755)?;
+    for number in 0..mib * FILES_BY_MIB {
+        let file = files.create(at, &format!("{number}"), 0o644)?;
+        files.close(file)?;
+    }
+    let cut = device.power_cut();
+    let after = device.after_power_cut(&disk.drive, &cut, &|_| false);
+    let after = Arc::new(after);
+    let files = MachineFiles::mount(after, None, layout.layout(), &options, disk)?;
+    Ok(files.machine().now().as_secs_f64())
+}

@@ -1,0 +1,492 @@
+//! What a program can rely on under a mechanism, measured: every crash of small scripts is tried, and
+//! what it leaves is looked at, not judged.
+//!
+//! The explorer knows what a mechanism promises and looks for a state that breaks it. Here nothing is
+//! known: a script asks whether a call is on the disk when it returns, whether a call can be lost that
+//! came before one which is not, what a rename shows half way. The answer is what *all* crash states
+//! have in common. Those are the tables 1 and 2 of Seltzer et al. 2000, for our mechanisms.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use backstitch_crash_core::classes::Choices;
+use backstitch_crash_core::closed::{self, Bounds};
+use backstitch_crash_core::formatted::ImageOptions;
+use backstitch_crash_core::frontier::Frontier;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher, replayed};
+use backstitch_crash_core::operation::{Operation, parse_script};
+use backstitch_crash_core::parts::parts;
+use backstitch_crash_core::schedule::Schedule;
+use backstitch_layout::tools::{CheckOptions, Kind};
+use backstitch_layout::{Attributes, Error, InodeNumber};
+use backstitch_mechanisms::Ordering;
+use backstitch_store::{Batch, Optimisations};
+use fastrand::Rng as Random;
+use rustc_hash::FxHashSet;
+
+use crate::arrival::{Pieces, arriving};
+use crate::explore::{Plan, Spectator, run};
+use crate::model::Model;
+use crate::promises::read_file;
+
+/// Calls, each with what is there before, and what shows that it was done.
+const CALLS: &[(&str, &str, &str, Look)] = &[
+    ("creat", "mkdir d", "creat d/f", Look::There("d/f")),
+    ("mkdir", "mkdir d", "mkdir d/e", Look::There("d/e")),
+    ("symlink", "mkdir d", "symlink to d/s", Look::There("d/s")),
+    ("link", "mkdir d; creat f", "link f d/g", Look::There("d/g")),
+    (
+        "rename",
+        "mkdir d; creat f",
+        "rename f d/g",
+        Look::There("d/g"),
+    ),
+    (
+        "unlink",
+        "mkdir d; creat d/f",
+        "unlink d/f",
+        Look::Gone("d/f"),
+    ),
+    (
+        "rmdir",
+        "mkdir d; mkdir d/e",
+        "rmdir d/e",
+        Look::Gone("d/e"),
+    ),
+    ("chmod", "creat f", "chmod f 600", Look::Mode("f", 0o600)),
+];
+
+/// What is there before, and a call after which contents are to be on the disk.
+const FSYNC: (&str, &str) = ("creat f", "write f 0 900; fsync f");
+/// The same, of which nobody says so.
+const WRITE: (&str, &str) = ("creat f", "write f 0 900");
+/// A file that is new, with contents.
+const NEW_FILE: &str = "creat f; write f 0 900";
+/// What programs do without an fsync to replace a file's contents, and the file before that.
+const REPLACED: &str = "creat g; write g 0 700";
+const REPLACING: &str = "creat f; write f 0 900; rename f g";
+/// The most sets of patches of a moment that are all looked at, and how many are where there are more.
+const EXHAUSTIVE: usize = 4096;
+const SAMPLES: usize = 256;
+
+/// Two calls, and what shows the second, and what shows the first.
+const PAIRS: &[(&str, &str, &str, Look, Look)] = &[
+    (
+        "names in two directories",
+        "mkdir a; mkdir b",
+        "creat a/f; creat b/g",
+        Look::There("b/g"),
+        Look::There("a/f"),
+    ),
+    (
+        "a removal after a name",
+        "mkdir a; mkdir b; creat a/f",
+        "creat b/g; unlink a/f",
+        Look::Gone("a/f"),
+        Look::There("b/g"),
+    ),
+];
+
+/// What a state is asked.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    /// There is this name.
+    There(&'static str),
+    /// There is not.
+    Gone(&'static str),
+    /// What has the name has these permissions.
+    Mode(&'static str, u16),
+}
+
+/// What was measured of a mechanism.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Semantics {
+    /// The mechanism.
+    pub ordering: Ordering,
+    /// The calls on names and attributes that were tried, each with whether it is on the disk when it
+    /// returns.
+    pub durable: Vec<(&'static str, bool)>,
+    /// Whether contents are on the disk when `fsync` returns.
+    pub fsync_is_durable: bool,
+    /// Whether they are when `write` returns.
+    pub write_is_durable: bool,
+    /// Whether of two calls the second is never there without the first.
+    pub ordered: Vec<(&'static str, bool)>,
+    /// Whether a new file can have its length without its contents.
+    pub shows_stale: bool,
+    /// Whether a name that was replaced by a rename, without an fsync, can have neither the old contents
+    /// nor the new ones.
+    pub replacing_loses: bool,
+    /// What a rename over a name can show beside the state before and the one after.
+    pub half_renamed: BTreeSet<Half>,
+    /// The worst that a check finds in what a crash left.
+    pub left: Damage,
+    /// The same once the log, where there is one, was brought home.
+    pub recovered: Damage,
+    /// The crash states that this comes from.
+    pub states: u64,
+}
+
+/// What may be seen of a rename that is half done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Half {
+    /// Both names, of the same file.
+    BothNames,
+    /// The name that was there before and is to be replaced is missing.
+    NoTarget,
+}
+
+/// How bad what was found is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Damage {
+    /// A check finds nothing.
+    #[default]
+    None,
+    /// Space that nobody can reach, or counts that can be computed again.
+    Leaks,
+    /// Anything else.
+    Corruption,
+    /// The image cannot even be checked or mounted.
+    Unreadable,
+}
+
+/// Measures a mechanism.
+///
+/// # Errors
+/// Where the engine fails otherwise than by a crash: a fault of this program.
+pub fn measure(ordering: Ordering) -> Result<Semantics, Error> {
+    let mut lab = Lab::new(ordering)?;
+    let mut durable = Vec::new();
+    for (name, setup, call, look) in CALLS {
+        let is_durable = lab.always(When::After, setup, call, &|mount| look.holds(mount))?;
+        durable.push((*name, is_durable));
+    }
+    let mut contents_durable = Vec::new();
+    for (setup, call) in [FSYNC, WRITE] {
+        let wanted = written(setup, call);
+        let is_durable = lab.always(When::After, setup, call, &|mount| {
+            Ok(contents(mount, "f")? == Some(wanted.clone()))
+        })?;
+        contents_durable.push(is_durable);
+    }
+    let mut ordered = Vec::new();
+    for (name, setup, calls, second, first) in PAIRS {
+        let is_ordered = lab.always(When::During, setup, calls, &|mount| {
+            Ok(!second.holds(mount)? || first.holds(mount)?)
+        })?;
+        ordered.push((*name, is_ordered));
+    }
+    let shows_stale = !lab.always(When::During, "creat g", NEW_FILE, &|mount| {
+        let seen = contents(mount, "f")?.unwrap_or_default();
+        Ok(seen.is_empty() || seen == written("creat g", NEW_FILE))
+    })?;
+    let replacing_loses = !lab.always(When::During, REPLACED, REPLACING, &|mount| {
+        let seen = contents(mount, "g")?;
+        let (old, new) = (written("", REPLACED), written(REPLACED, REPLACING));
+        Ok([Some(old), Some(new)].contains(&seen))
+    })?;
+    let half_renamed = lab.half_renamed()?;
+    Ok(Semantics {
+        ordering,
+        durable,
+        fsync_is_durable: contents_durable[0],
+        write_is_durable: contents_durable[1],
+        ordered,
+        shows_stale,
+        replacing_loses,
+        half_renamed,
+        left: lab.left,
+        recovered: lab.recovered,
+        states: lab.states,
+    })
+}
+
+impl Look {
+    fn holds(self, mount: &mut Mount) -> Result<bool, Error> {
+        Ok(match self {
+            Look::There(path) => find(mount, path)?.is_some(),
+            Look::Gone(path) => find(mount, path)?.is_none(),
+            Look::Mode(path, bits) => match find(mount, path)? {
+                Some(inode) => attributes(mount, inode)?.permissions == bits,
+                None => false,
+            },
+        })
+    }
+}
+
+/// The operations of a script of this module.
+fn parsed(script: &str) -> Vec<Operation> {
+    parse_script(script).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// What a call that writes to a file puts there: what is written depends on its number.
+fn written(setup: &str, calls: &str) -> Vec<u8> {
+    let first = parsed(setup).len() + usize::from(!setup.is_empty());
+    let mut bytes = Vec::new();
+    for (number, operation) in parsed(calls).iter().enumerate() {
+        if let Operation::Write(_, at, data) = operation {
+            bytes = data.bytes(first + number, *at);
+        }
+    }
+    bytes
+}
+
+/// What a path of names leads to.
+fn find(mount: &mut Mount, path: &str) -> Result<Option<InodeNumber>, Error> {
+    let mut inode = mount.fs.root();
+    for name in path.split('/') {
+        match mount.look(|fs, v, _| fs.lookup(v, inode, name.as_bytes())) {
+            Ok(found) => inode = found,
+            Err(Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(inode))
+}
+
+fn attributes(mount: &mut Mount, inode: InodeNumber) -> Result<Attributes, Error> {
+    mount.look(|fs, v, _| fs.attributes(v, inode))
+}
+
+/// All that a file holds; `None` where there is none of the name.
+fn contents(mount: &mut Mount, path: &str) -> Result<Option<Vec<u8>>, Error> {
+    let Some(inode) = find(mount, path)? else {
+        return Ok(None);
+    };
+    let size_bytes = attributes(mount, inode)?.size_bytes;
+    let read = read_file(mount, inode, 0..size_bytes)?;
+    let bytes = (0..size_bytes).map(|at| read.byte(at).unwrap_or(0));
+    Ok(Some(bytes.collect()))
+}
+
+/// From when on states are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// From the first of the calls on.
+    During,
+    /// Once all of them have returned.
+    After,
+}
+
+/// What runs scripts under a mechanism, and what was seen in all of them.
+struct Lab {
+    plan: Plan,
+    image: Fork,
+    left: Damage,
+    recovered: Damage,
+    states: u64,
+}
+
+impl Lab {
+    fn new(ordering: Ordering) -> Result<Lab, Error> {
+        let image = ImageOptions::default().make_for(ordering);
+        let image = image.map_err(|error| Error::Unsupported(error.to_string()))?;
+        Ok(Lab {
+            plan: Plan {
+                ordering,
+                optimisations: Optimisations::BOTH,
+                schedule: Schedule::Nothing,
+                seed: 1,
+                torn: false,
+                drive: None,
+                unit_bytes: None,
+                exhaustive: EXHAUSTIVE,
+                samples: SAMPLES,
+                whole_every: 0,
+                in_use_every: 0,
+                most_states: u64::MAX,
+                most_new: u64::MAX,
+            },
+            image,
+            left: Damage::None,
+            recovered: Damage::None,
+            states: 0,
+        })
+    }
+
+    /// Whether something holds in every state that a crash can leave. A state that cannot be mounted
+    /// shows nothing at all.
+    fn always(
+        &mut self,
+        when: When,
+        setup: &str,
+        calls: &str,
+        holds: &dyn Fn(&mut Mount) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        let mut always = true;
+        self.each(when, setup, calls, &mut |mount| {
+            always &= holds(mount)?;
+            Ok(())
+        })?;
+        Ok(always)
+    }
+
+    fn half_renamed(&mut self) -> Result<BTreeSet<Half>, Error> {
+        let mut halves = BTreeSet::new();
+        self.each(
+            When::During,
+            "creat f; creat g",
+            "rename f g",
+            &mut |mount| {
+                let half = match (find(mount, "f")?, find(mount, "g")?) {
+                    (_, None) => Some(Half::NoTarget),
+                    (Some(from), Some(to)) if from == to => Some(Half::BothNames),
+                    _ => None,
+                };
+                halves.extend(half);
+                Ok(())
+            },
+        )?;
+        Ok(halves)
+    }
+
+    /// Shows each state that a crash can leave.
+    fn each(
+        &mut self,
+        when: When,
+        setup: &str,
+        calls: &str,
+        look: &mut dyn FnMut(&mut Mount) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut operations = parsed(setup);
+        operations.push(Operation::Sync);
+        let first = operations.len();
+        operations.extend(parsed(calls));
+        let last = operations.len();
+        // Something must follow for the last one to have returned before the end; and a log may be
+        // closed before anything else is written.
+        for end in ["round", "log-close; round"] {
+            operations.truncate(last);
+            operations.extend(parsed(end));
+            self.run(when, (first, last), &operations, look)?;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        when: When,
+        (first, last): (usize, usize),
+        operations: &[Operation],
+        look: &mut dyn FnMut(&mut Mount) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let plan = self.plan.clone();
+        let image = self.image.clone();
+        let mut observer = Observer {
+            setup: match when {
+                When::During => first,
+                When::After => last,
+            },
+            begun: 0,
+            random: Random::with_seed(plan.seed),
+            seen: FxHashSet::default(),
+            look,
+            lab: self,
+            refused: None,
+        };
+        run(&image, operations, &plan, &mut observer)?;
+        match observer.refused {
+            Some(what) => Err(Error::Unsupported(what)),
+            None => Ok(()),
+        }
+    }
+
+    fn examine(&mut self, state: &Fork, look: &mut dyn FnMut(&mut Mount) -> Result<(), Error>) {
+        self.states += 1;
+        let ordering = self.plan.ordering;
+        self.left = self.left.max(damage(state));
+        let brought_home = match ordering.has_log() {
+            true => replayed(state).map_or(Damage::Unreadable, |home| damage(&home)),
+            false => damage(state),
+        };
+        let is_read_only = !ordering.promises().keeps_order();
+        let looked = Mount::open(state.clone(), self.plan.engine(), is_read_only, &mut Nobody)
+            .and_then(|mut mount| look(&mut mount));
+        let shown = match looked {
+            Ok(()) => Damage::None,
+            Err(_) => Damage::Unreadable,
+        };
+        self.recovered = self.recovered.max(brought_home).max(shown);
+    }
+}
+
+/// What a check finds.
+fn damage(state: &Fork) -> Damage {
+    let Ok(report) = state.kind().tools().check(state, &CheckOptions::QUICK) else {
+        return Damage::Unreadable;
+    };
+    match report.findings.iter().map(|finding| finding.kind).max() {
+        None => Damage::None,
+        Some(Kind::Leak | Kind::Count) => Damage::Leaks,
+        Some(Kind::Corruption) => Damage::Corruption,
+    }
+}
+
+/// Sees the moments of a run.
+struct Observer<'l> {
+    /// Operations at the beginning that are not looked at.
+    setup: usize,
+    begun: usize,
+    random: Random,
+    /// States that were looked at.
+    seen: FxHashSet<u128>,
+    look: &'l mut dyn FnMut(&mut Mount) -> Result<(), Error>,
+    lab: &'l mut Lab,
+    /// An operation that failed: none of the scripts has one that may.
+    refused: Option<String>,
+}
+
+impl Spectator for Observer<'_> {
+    fn begin(&mut self, _model: Rc<RefCell<Model>>, _engine: Engine) {}
+
+    fn begun(&mut self, operations: usize) {
+        self.begun = operations;
+    }
+
+    fn refused(&mut self, operation: &Operation, error: &Error) {
+        self.refused = Some(format!("{operation}: {error}"));
+    }
+
+    fn is_done(&self) -> bool {
+        self.refused.is_some()
+    }
+}
+
+impl Watcher for Observer<'_> {
+    fn at_rest(&mut self, mount: &Mount) {
+        if self.begun <= self.setup {
+            return;
+        }
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        let bounds = Bounds {
+            exhaustive: EXHAUSTIVE,
+            samples: SAMPLES,
+        };
+        let (seen, lab, look) = (&mut self.seen, &mut *self.lab, &mut *self.look);
+        closed::visit(&nodes, bounds, &mut self.random, &mut |included| {
+            if seen.insert(states.fingerprint(&nodes, included)) {
+                lab.examine(&states.fork(&nodes, included), look);
+            }
+        });
+    }
+
+    fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
+        if self.begun <= self.setup {
+            return;
+        }
+        let disk = mount.fork();
+        let arriving = arriving(batch, &disk);
+        let is_contents = |part: &crate::arrival::Arriving| mount.holds_contents(part.block);
+        let contents: Vec<bool> = arriving.iter().map(is_contents).collect();
+        let mut pieces = Pieces::of(&arriving, &contents, &disk, false);
+        let (sets, _) = parts(&contents, SAMPLES, &mut self.random);
+        for included in sets {
+            let (state, fingerprint) = pieces.state(&included);
+            if self.seen.insert(fingerprint) {
+                self.lab.examine(&state, self.look);
+            }
+        }
+    }
+}

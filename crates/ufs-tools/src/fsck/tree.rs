@@ -130,8 +130,8 @@ fn links(
     // The second name of a moved directory is not meant to stay.
     let names = info.names.get() - u32::from(is_moved);
     if names == 0 {
-        // Directories without names were found before.
-        if !info.is_directory() {
+        // Directories without names were found before, but for those that were about to be cleared.
+        if !info.is_directory() || info.links == 0 {
             findings.add(Code::UnconnectedInode, place, || {
                 "in use without a name".to_owned()
             });

@@ -21,10 +21,9 @@
 //! # Two kinds of repair
 //!
 //! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it
-//! changes nothing, as `fsck_ffs -p`. An image is *trusted* where it was not unmounted, was managed
-//! by soft updates, and is not marked for a check. Then what has no name never was promised to
-//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`. A kernel that met
-//! errors marks an image for a check, and so does our own mount while it writes.
+//! changes nothing, as `fsck_ffs -p`. An image is *trusted* where a crash left it under a mechanism
+//! that keeps order: a mount of ours with one, or FreeBSD's soft updates. Then what has no name never was promised to
+//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`.
 //!
 //! # A crash in the middle
 //!
@@ -53,7 +52,6 @@ use fixer::Fixer;
 pub use backstitch_layout::tools::{
     Location, Losses, Mode, Outcome, Repair, RepairOptions as Options,
 };
-pub(crate) use superblock::is_trusted;
 
 /// More rounds than any damage needs, each of which settles a kind of it.
 const MAX_ROUNDS: usize = 60;
@@ -150,7 +148,7 @@ fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
         .iter()
         .any(|finding| is_unnamed(finding.code));
     let sb = fsck::superblock::find(image)?;
-    Ok(report.omitted == 0 && (!has_unnamed || is_trusted(&sb)))
+    Ok(report.omitted == 0 && (!has_unnamed || sb.is_left_in_order()))
 }
 
 /// Repairs until nothing is left, or nothing helps.
@@ -166,7 +164,7 @@ fn settle(
         max_findings: MAX_FINDINGS,
     };
     // Before the first step changes the superblock.
-    let is_trusted = !is_damaged && is_trusted(&fsck::superblock::find(image)?);
+    let is_trusted = !is_damaged && fsck::superblock::find(image)?.is_left_in_order();
     for _ in 0..MAX_ROUNDS {
         let mut survey = fsck::survey(image, &check)?;
         let (report, Some(facts)) = (&mut survey.report, &survey.facts) else {

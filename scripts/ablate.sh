@@ -14,12 +14,17 @@ ablate() {
     "$backstitch" crash ablate --markdown --form whole "$@" || [ "$?" = 1 ]
 }
 
+# By parts of their names.
+only_ufs="initialised,clean-taken,record-kept,clean-only-after,groups-are,record-is-of-last,if-cleared,clears-dead,frees-after-clearing"
+
 {
     ablate --ordering "${1:-soft,sync,journal=ordered,journal=writeback,journal=full}"
     printf '\nThe rules of the mechanisms that order writes without a log:\n\n'
     ablate --ordering scheduler,interbuffer,amom=immediate,amom=delayed:100 --own
     printf '\nThe rules of the logs of operations:\n\n'
     ablate --ordering lffs-file --own | grep -v '^| `group-after-earlier-groups`'
+    printf '\nThe rules that only UFS comes by:\n\n'
+    ablate -t ufs2 --ordering soft --site "$only_ufs"
 } >"$table"
 awk -v table="$table" '
     /<!-- end of rules -->/ { inside = 0 }

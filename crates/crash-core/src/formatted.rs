@@ -3,7 +3,7 @@
 use backstitch_device::MemoryDevice;
 use backstitch_formats::{Layout, usual};
 use backstitch_layout::tools::{JournalFeatures, Mkfs, MkfsError, MkfsJournal};
-use backstitch_mechanisms::{Ordering, usual_for};
+use backstitch_mechanisms::{Ordering, logs, usual_for};
 use backstitch_wafs::Wafs;
 
 use crate::device::ForkDevice;
@@ -16,7 +16,7 @@ pub struct ImageOptions {
     pub layout: Layout,
     /// Its size.
     pub size_bytes: u64,
-    /// The size of a block.
+    /// The size of a block, or of a fragment where the layout divides blocks.
     pub block_bytes: u32,
     /// The journal, under the orderings that have one, is on a device of its own.
     pub journal_device: bool,
@@ -63,13 +63,13 @@ impl ImageOptions {
                 let log_bytes = LOG_BLOCKS * u64::from(self.block_bytes);
                 if ordering.needs_log_device() {
                     let mkfs = Mkfs {
-                        features: features(ordering),
+                        features: self.features(ordering),
                         ..self.mkfs()
                     };
                     return self.with_log_device(&mkfs, log_bytes);
                 }
                 let mkfs = Mkfs {
-                    features: features(ordering),
+                    features: self.features(ordering),
                     journal_bytes: Some(log_bytes),
                     ..self.mkfs()
                 };
@@ -81,7 +81,7 @@ impl ImageOptions {
 
     fn make_with(&self, has_journal: bool) -> Result<Fork, MkfsError> {
         let mkfs = Mkfs {
-            features: features(usual_for(has_journal)),
+            features: self.features(usual_for(has_journal)),
             ..self.mkfs()
         };
         let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
@@ -117,8 +117,13 @@ impl ImageOptions {
 
     fn mkfs(&self) -> Mkfs {
         let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
+        let (block_size, fragment_size) = match self.layout.divides_blocks() {
+            true => (None, Some(self.block_bytes)),
+            false => (Some(self.block_bytes), None),
+        };
         Mkfs {
-            block_size: Some(self.block_bytes),
+            block_size,
+            fragment_size,
             blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
             // Small tables, and none kept for growing: what never changes is looked at in every
             // state all the same.
@@ -128,6 +133,23 @@ impl ImageOptions {
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         }
     }
+
+    /// The features of the layout's type and of the mechanism. Whether there is a log goes by the
+    /// mechanism.
+    fn features(&self, ordering: Ordering) -> Vec<String> {
+        const FOR_GROWING: &str = "resize_inode";
+        let is_of_log = |word: &&str| logs().iter().any(|kind| kind.features().contains(word));
+        let of_type = self.layout.type_features().iter().copied();
+        let mut features: Vec<String> = of_type
+            .filter(|word| !is_of_log(word))
+            .map(str::to_owned)
+            .collect();
+        features.extend(ordering.image_features());
+        if self.layout.has_feature(FOR_GROWING) {
+            features.push(format!("^{FOR_GROWING}"));
+        }
+        features
+    }
 }
 
 /// The blocks of a log that is no journal: few, so that it turns now and then.
@@ -136,12 +158,6 @@ const LOG_BLOCKS: u64 = 512;
 /// What the usual log is called.
 fn usual_log() -> &'static str {
     usual_for(true).log_kind().map_or("", |kind| kind.name())
-}
-
-fn features(ordering: Ordering) -> Vec<String> {
-    let mut features = ordering.image_features();
-    features.push("^resize_inode".to_owned());
-    features
 }
 
 impl Fork {

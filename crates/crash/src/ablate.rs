@@ -23,6 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
+use backstitch_crash_core::formatted::ImageOptions;
 use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_rules::{Id, Site};
@@ -42,6 +43,8 @@ use worlds::World;
 pub struct Ablation {
     /// The mechanism.
     pub ordering: Ordering,
+    /// The image that runs start from.
+    pub image: ImageOptions,
     /// The workloads.
     pub workloads: Vec<Workload>,
     /// Which sites: those whose names, with their forms, contain one of these; all where there is
@@ -68,7 +71,7 @@ pub struct Cut {
 
 /// Whether a layout states the rule: not the mechanism, the journal or its recovery.
 fn is_of_layouts(site: &Site) -> bool {
-    matches!(site.layer, "unixfs" | "ext")
+    matches!(site.layer, "unixfs" | "ext" | "ufs")
 }
 
 impl Cut {

@@ -3,7 +3,7 @@
 //! `backstitch crash ablate` (`make soak`, part `ablate`); this is a sample.
 
 use backstitch_crash::ablate::{Ablation, Fate};
-use backstitch_crash::{Campaign, Observer, Results, rules, scripts, standard};
+use backstitch_crash::{Campaign, ImageOptions, Observer, Results, rules, scripts, standard};
 use backstitch_formats::{ExtRule, Rule};
 use backstitch_journal::rules::Rule as JournalRule;
 
@@ -20,6 +20,7 @@ fn ablated(ordering: Ordering, patterns: &[&str]) -> Vec<backstitch_crash::ablat
         .filter(|(number, workload)| number % 12 == 0 || workload.name.starts_with("scripts/"));
     let ablation = Ablation {
         ordering,
+        image: ImageOptions::default(),
         workloads: some.map(|(_, workload)| workload).collect(),
         patterns: patterns.iter().map(|p| (*p).to_owned()).collect(),
         forms: vec![Form::Whole],

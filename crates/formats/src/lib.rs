@@ -20,17 +20,25 @@ use thiserror::Error;
 
 pub use backstitch_ext::rules::Rule as ExtRule;
 pub use backstitch_raw::Raw;
+pub use backstitch_ufs::rules::Rule as UfsRule;
 pub use backstitch_unixfs::rules::Rule;
 
 /// Every layout that has tools; the first is [`usual`].
-pub const ALL: &[Layout] = &[Layout(&ExtTools), Layout(&UfsTools)];
+pub const ALL: &[Layout] = &[
+    Layout::unregistered(&ExtTools),
+    Layout::unregistered(&UfsTools),
+];
 
 /// The order rules that layouts share, and those that each of them states.
-pub const RULES: &[&[Site]] = &[Rule::SITES, ExtRule::SITES];
+pub const RULES: &[&[Site]] = &[Rule::SITES, ExtRule::SITES, UfsRule::SITES];
 
-/// A registered layout, by its tools.
+/// A registered layout, by its tools, and one of the types that it makes.
 #[derive(Clone, Copy)]
-pub struct Layout(&'static dyn Tools);
+pub struct Layout {
+    tools: &'static dyn Tools,
+    /// Which of its types, in their order.
+    type_index: usize,
+}
 
 /// There is no layout that makes file systems of this type.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -43,17 +51,30 @@ pub struct Unknown {
 impl Layout {
     /// A layout that is not registered, for a test of one.
     pub const fn unregistered(tools: &'static dyn Tools) -> Layout {
-        Layout(tools)
+        Layout {
+            tools,
+            type_index: 0,
+        }
     }
 
-    /// Its name: that of the first type that it makes.
+    /// The name of its type: of the first one that the layout makes, unless it was asked for by
+    /// another one.
     pub fn name(self) -> &'static str {
-        self.0.types().first().map_or("", |(name, _)| name)
+        let types = self.tools.types();
+        types.get(self.type_index).map_or("", |(name, _)| name)
+    }
+
+    /// The features that its type adds to the layout's usual ones.
+    pub fn type_features(self) -> &'static [&'static str] {
+        let types = self.tools.types();
+        types
+            .get(self.type_index)
+            .map_or(&[], |(_, features)| features)
     }
 
     /// What mounts such an image.
     pub fn layout(self) -> &'static dyn LayoutKind {
-        self.0.layout()
+        self.tools.layout()
     }
 }
 
@@ -61,7 +82,7 @@ impl Deref for Layout {
     type Target = dyn Tools;
 
     fn deref(&self) -> &Self::Target {
-        self.0
+        self.tools
     }
 }
 
@@ -118,9 +139,13 @@ pub fn types() -> Vec<&'static str> {
 /// The layout that makes file systems of a type, and the features that the type adds.
 pub fn named(name: &str) -> Option<(Layout, &'static [&'static str])> {
     ALL.iter().find_map(|layout| {
-        let mut types = layout.0.types().iter();
-        let (_, features) = types.find(|(known, _)| *known == name)?;
-        Some((*layout, *features))
+        let mut types = layout.types().iter();
+        let type_index = types.position(|(known, _)| *known == name)?;
+        let found = Layout {
+            type_index,
+            ..*layout
+        };
+        Some((found, found.type_features()))
     })
 }
 
@@ -149,6 +174,7 @@ mod tests {
                 assert!(found(&device).is_none(), "{name}");
                 let (by_name, of_type) = named(name).unwrap();
                 assert_eq!(of_type, *features);
+                assert_eq!(by_name.name(), *name);
                 let mkfs = Mkfs {
                     features: features.iter().map(|word| (*word).to_owned()).collect(),
                     ..Mkfs::new([1; 16], [2; 16], 1_700_000_000)

@@ -2,7 +2,7 @@
 
 use crate::{fsck, mkfs};
 use backstitch_device::BlockDevice;
-use backstitch_layout::tools::{CheckError, DeviceSource, Info, State};
+use backstitch_layout::tools::{CheckError, DeviceSource, Info, LastMount, State};
 use backstitch_ufs::format::superblock::FLAG_NEEDS_CHECK;
 use backstitch_ufs::format::{Superblock, Version};
 
@@ -48,12 +48,18 @@ pub fn of(sb: &Superblock) -> Info {
         },
         label: sb.label().to_vec(),
         uuid: mkfs::uuid(raw),
-        state: match (!sb.is_clean(), sb.flags & FLAG_NEEDS_CHECK != 0) {
-            (_, true) => State::Errors,
-            (true, false) => State::Dirty,
-            (false, false) => State::Clean,
+        state: if sb.is_clean() {
+            State::Clean
+        } else if sb.flags & FLAG_NEEDS_CHECK != 0 && !sb.is_left_in_order() {
+            State::Errors
+        } else {
+            State::Dirty
         },
-        record: None,
+        record: sb.record.map(|record| LastMount {
+            mechanism: record.mechanism,
+            mounted_seconds: record.mount_time_seconds.max(0) as u64,
+            atomic_unit_bytes: record.atomic_unit_bytes,
+        }),
         features: mkfs::feature_names(sb),
         unreadable_features: sb.read_support(),
         unwritable_features: unwritable,

@@ -8,7 +8,11 @@ use backstitch_layout::tools::{
 };
 use backstitch_ordering::CrashRecord;
 use backstitch_ufs::Ufs;
-use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, offset};
+use backstitch_ufs::format::MountRecord;
+use backstitch_ufs::format::record::RECORD_AT;
+use backstitch_ufs::format::superblock::{
+    FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, offset,
+};
 
 use crate::{fsck, geography, info, mkfs, repair, tune};
 
@@ -32,6 +36,10 @@ impl Tools for UfsTools {
     fn uuid_on(&self, device: &dyn BlockDevice) -> Option<[u8; 16]> {
         let sb = fsck::superblock::find(&DeviceSource(device)).ok()?;
         Some(mkfs::uuid(&sb.raw))
+    }
+
+    fn divides_blocks(&self) -> bool {
+        true
     }
 
     fn has_feature(&self, name: &str) -> bool {
@@ -71,14 +79,23 @@ impl Tools for UfsTools {
         Some(Box::new(read))
     }
 
-    /// UFS has no place for the record of a mechanism: the flag of soft updates stands for all that
-    /// keep order. The mark that a check is needed goes, since a mount for writing sets it.
+    /// The record becomes that of a mechanism that keeps order; where there is none, the flags become
+    /// those of soft updates.
     fn trusted(&self, source: &dyn Source, record: CrashRecord) -> Option<(u64, Vec<u8>)> {
         let sb = fsck::superblock::find(source).ok()?;
-        if sb.raw.fs_clean != 0 || repair::is_trusted(&sb) || !record.is_trusted() {
+        if sb.raw.fs_clean != 0 || sb.is_left_in_order() || !record.is_trusted() {
             return None;
         }
-        let flags = (sb.flags | FLAG_SOFT_UPDATES) & !FLAG_NEEDS_CHECK;
+        if let Some(found) = sb.record {
+            let entry = MountRecord {
+                mechanism: record,
+                ..found
+            };
+            let place = sb.place + RECORD_AT as u64;
+            return Some((place, entry.encode(&sb.raw, sb.order)));
+        }
+        let cleared = FLAG_NEEDS_CHECK | FLAG_JOURNAL;
+        let flags = (sb.flags | FLAG_SOFT_UPDATES) & !cleared;
         let bytes = sb.order.bytes_of_u32(flags).to_vec();
         Some((sb.place + offset::FLAGS as u64, bytes))
     }

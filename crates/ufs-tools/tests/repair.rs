@@ -156,7 +156,7 @@ fn preening_leaves_files_without_a_name_where_a_mount_was_cut_off() {
         assert!(
             told.unwrap()
                 .what
-                .contains("a mount by backstitch was cut off")
+                .contains("a mount without order was cut off")
         );
         let (outcome, after) = repaired(&probe, Mode::Preen);
         assert!(outcome.after.is_none() && after.bytes == probe.bytes);

@@ -6,16 +6,28 @@ use backstitch_store::BlockKind;
 use backstitch_unixfs::bitmap::Bits;
 use backstitch_unixfs::read_bits;
 
-use crate::format::group::{Derived, offset as group_offset};
-use crate::format::superblock::{FLAG_NEEDS_CHECK, OLD_FLAG_MOVED, offset};
-use crate::format::{CylinderGroup, OnDisk, RawSummary, RawSummaryTotal, Version};
+use crate::format::group::{Derived, Maps, RawSummaryCounts, offset as group_offset};
+use crate::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
+use crate::format::superblock::{OLD_FLAG_MOVED, offset};
+use crate::format::{CylinderGroup, MountRecord, OnDisk, RawSummary, RawSummaryTotal, Version};
 use crate::image::from_format;
 use crate::kinds;
+use crate::rules::{Rule, holds, wait_for, wait_for_all};
 use crate::state::UfsFormat;
+
+/// What follows from a group's maps.
+pub(crate) struct FromMaps {
+    /// The bytes of the header and the maps.
+    bytes: Vec<u8>,
+    maps: Maps,
+    derived: Derived,
+    /// What the header counts, with the directories that are known in memory.
+    pub(crate) counts: RawSummaryCounts,
+}
 
 impl<const BIG: bool> UfsFormat<BIG> {
     /// The fragments of a group's header and maps, as bits are read.
-    fn group_blocks(&self, group: GroupNumber) -> Bits {
+    pub(crate) fn group_blocks(&self, group: GroupNumber) -> Bits {
         Bits {
             block: self.groups.list[group.index()].header,
             blocks: self.sb.group_bytes.div_ceil(self.sb.fragment_bytes).into(),
@@ -36,7 +48,9 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// Writes what follows from the maps of groups that changed, then the summary array and the
     /// totals.
     pub(crate) fn write_counts(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
-        let stale = |group: &GroupNumber| self.groups.list[group.index()].is_stale;
+        let stale = |group: &GroupNumber| {
+            self.groups.list[group.index()].is_stale && holds(Rule::ChangedGroupsAreCounted)
+        };
         let groups: Vec<_> = GroupNumber::all(self.sb.groups).filter(stale).collect();
         let mut missing = false;
         for group in &groups {
@@ -61,30 +75,43 @@ impl<const BIG: bool> UfsFormat<BIG> {
 
     fn superblock_fragments(&self) -> u64 {
         let (_, offset) = self.superblock_place();
-        let end = offset + crate::format::superblock::SUPERBLOCK_BYTES;
+        let end = offset + RECORD_END;
         end.div_ceil(self.sb.fragment_bytes as usize) as u64
     }
 
-    /// What follows from a group's maps: its counts, sums and map of free blocks.
+    /// Computes what follows from a group's maps.
+    pub(crate) fn derive(&self, v: &mut Volume<'_>, group: GroupNumber) -> Step<FromMaps> {
+        let bytes = read_bits(v, &self.group_blocks(group))?.into_owned();
+        let cg = CylinderGroup::parse(&self.sb, group, &bytes).map_err(from_format)?;
+        let used = (0..self.sb.inodes_per_group).filter(|index| cg.is_inode_used(*index));
+        let free_inodes = self.sb.inodes_per_group - used.count() as u32;
+        let derived = Derived::of(&self.sb, cg.fragment_map(), cg.fragments);
+        let maps = cg.maps;
+        let counts = RawSummaryCounts {
+            directories: self.groups.list[group.index()].directories,
+            free_blocks: derived.free_blocks,
+            free_inodes,
+            free_fragments: derived.free_fragments,
+        };
+        Ok(FromMaps {
+            bytes,
+            maps,
+            derived,
+            counts,
+        })
+    }
+
+    /// Writes a group's counts, sums and map of free blocks.
     fn write_counts_of(&mut self, v: &mut Volume<'_>, group: GroupNumber) -> Step<()> {
         let order = self.sb.order;
-        let bytes = read_bits(v, &self.group_blocks(group))?.into_owned();
-        let (derived, maps, free_inodes) = {
-            let cg = CylinderGroup::parse(&self.sb, group, &bytes).map_err(from_format)?;
-            let used = (0..self.sb.inodes_per_group).filter(|index| cg.is_inode_used(*index));
-            let free_inodes = self.sb.inodes_per_group - used.count() as u32;
-            let derived = Derived::of(&self.sb, cg.fragment_map(), cg.fragments);
-            (derived, cg.maps, free_inodes)
-        };
-        let g = &self.groups.list[group.index()];
-        let header = g.header;
-        let summary = RawSummary {
-            cs_ndir: g.directories as i32,
-            cs_nbfree: derived.free_blocks as i32,
-            cs_nifree: free_inodes as i32,
-            cs_nffree: derived.free_fragments as i32,
-        };
-        let summary = summary.to_bytes(order);
+        let FromMaps {
+            bytes,
+            maps,
+            derived,
+            counts,
+        } = self.derive(v, group)?;
+        let header = self.groups.list[group.index()].header;
+        let summary = RawSummary::from(counts).to_bytes(order);
         let sums = derived.fragment_sums.to_bytes(order);
         let mut parts = vec![
             (group_offset::SUMMARY, summary.clone()),
@@ -167,7 +194,41 @@ impl<const BIG: bool> UfsFormat<BIG> {
         patches
     }
 
-    /// Says that the image is not clean, and needs a check. Returns what every change comes after.
+    /// Writes the time of the last mount, the flags and our record, if any: one patch, since they are
+    /// in one sector.
+    pub(crate) fn write_marks(
+        &self,
+        v: &mut Volume<'_>,
+        flags: u32,
+        record: Option<MountRecord>,
+        after: &[PatchId],
+    ) -> Step<PatchId> {
+        let (sb, order) = (&self.sb, self.sb.order);
+        let (block, base) = self.superblock_place();
+        let fragment = sb.fragment_bytes as usize;
+        let at = base + offset::MOUNT_TIME;
+        let (block, at) = (block + (at / fragment) as u64, at % fragment);
+        let has_room = sb.superblock_bytes() as usize >= RECORD_END;
+        let len = match has_room {
+            true => RECORD_END - offset::MOUNT_TIME,
+            false => offset::FLAGS + 4 - offset::MOUNT_TIME,
+        };
+        let mut bytes = v.read(block)?[at..at + len].to_vec();
+        let mut put = |place: usize, new: &[u8]| {
+            let from = place - offset::MOUNT_TIME;
+            bytes[from..from + new.len()].copy_from_slice(new);
+        };
+        put(offset::MOUNT_TIME, &sb.raw.fs_mtime.to_bytes(order));
+        put(offset::FLAGS, &order.bytes_of_u32(flags));
+        if has_room {
+            let none = || vec![0; RECORD_BYTES];
+            let record = record.map_or_else(none, |record| record.encode(&sb.raw, order));
+            put(RECORD_AT, &record);
+        }
+        Ok(v.write(block, kinds::SUPERBLOCK, at, &bytes, after))
+    }
+
+    /// Says that the image is not clean. Returns what every change comes after.
     ///
     /// The commit point of a mount for writing.
     pub(crate) fn say_in_use(&mut self, v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
@@ -175,8 +236,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         for fragment in block.run(self.superblock_fragments()) {
             v.read(fragment)?;
         }
-        let flags = (self.sb.flags | FLAG_NEEDS_CHECK).to_bytes(self.sb.order);
-        let mut marks = self.write_at(v, block, kinds::SUPERBLOCK, base + offset::FLAGS, &flags);
+        let mut marks = Vec::new();
         let old_flags = self.sb.raw.fs_old_flags;
         if old_flags & OLD_FLAG_MOVED == 0 {
             // Readers look for the flags in the old place as long as this is not said. It says as
@@ -184,33 +244,39 @@ impl<const BIG: bool> UfsFormat<BIG> {
             let place = (self.sb.place as i64).to_bytes(self.sb.order);
             let at = base + offset::PLACE;
             marks.extend(self.write_at(v, block, kinds::SUPERBLOCK, at, &place));
-            let fragment_bytes = self.sb.fragment_bytes as usize;
-            let at = base + offset::OLD_FLAGS;
-            let (part, at) = (block + (at / fragment_bytes) as u64, at % fragment_bytes);
-            let moved = [old_flags | OLD_FLAG_MOVED];
-            marks.push(v.write(part, kinds::SUPERBLOCK, at, &moved, &marks));
+            marks.push(self.write_byte(v, offset::OLD_FLAGS, old_flags | OLD_FLAG_MOVED, &marks));
         }
-        let clean = base + offset::CLEAN;
-        marks.extend(self.write_at(v, block, kinds::SUPERBLOCK, clean, &[0]));
-        Ok(marks)
+        marks.push(self.write_byte(v, offset::CLEAN, 0, &marks));
+        Ok(wait_for_all(Rule::ChangesAfterCleanTaken, &marks).to_vec())
     }
 
-    /// The very last write: the image is clean again, with the flags that it had, unless a crash
-    /// left leaks in it.
+    /// Writes a byte of the superblock, which is in memory.
+    fn write_byte(&self, v: &mut Volume<'_>, place: usize, byte: u8, after: &[PatchId]) -> PatchId {
+        let (block, base) = self.superblock_place();
+        let fragment = self.sb.fragment_bytes as usize;
+        let (block, at) = (
+            block + ((base + place) / fragment) as u64,
+            (base + place) % fragment,
+        );
+        v.write(block, kinds::SUPERBLOCK, at, &[byte], after)
+    }
+
+    /// Says that the image is clean again, and after that takes our record and the marks away.
+    /// Where a crash left leaks it stays as it is, so that the next mount trusts it as this one did.
     ///
     /// The commit point of an unmount.
     pub(crate) fn say_clean(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Step<()> {
-        let (block, base) = self.superblock_place();
+        let (block, _) = self.superblock_place();
         for fragment in block.run(self.superblock_fragments()) {
             v.read(fragment)?;
         }
-        if has_leaks {
+        if has_leaks && holds(Rule::CleanOnlyAfterReclaim) {
             return Ok(());
         }
-        let flags = self.sb.flags.to_bytes(self.sb.order);
-        self.write_at(v, block, kinds::SUPERBLOCK, base + offset::FLAGS, &flags);
-        let clean = base + offset::CLEAN;
-        self.write_at(v, block, kinds::SUPERBLOCK, clean, &[1]);
+        let clean = self.write_byte(v, offset::CLEAN, 1, &[]);
+        let flags = self.sb.flags_at_rest();
+        let clean = wait_for(Rule::RecordKeptUntilClean, clean);
+        self.write_marks(v, flags, None, &[clean])?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use backstitch_layout::{BlockNumber, GroupNumber};
 use backstitch_ordering::PatchId;
 
 use crate::format::Superblock;
-use crate::format::group::{GroupHeader, Maps};
+use crate::format::group::{GroupHeader, Maps, RawSummaryCounts};
 
 /// What is known of one group.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +73,20 @@ impl Groups {
             groups.list.push(group);
         }
         groups
+    }
+
+    /// What the maps of all groups say is free, where the counts need not be true; they are written
+    /// anew.
+    pub(crate) fn recount(&mut self, fragments_per_block: u32, counted: &[RawSummaryCounts]) {
+        (self.free_fragments, self.free_blocks, self.free_inodes) = (0, 0, 0);
+        for (g, counts) in self.list.iter_mut().zip(counted) {
+            g.free_fragments = counts.free_blocks * fragments_per_block + counts.free_fragments;
+            g.free_inodes = counts.free_inodes;
+            g.is_stale = true;
+            self.free_fragments += u64::from(g.free_fragments);
+            self.free_blocks += u64::from(counts.free_blocks);
+            self.free_inodes += g.free_inodes;
+        }
     }
 
     pub(crate) fn free_fragments(&self) -> u64 {

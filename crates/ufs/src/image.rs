@@ -3,7 +3,7 @@
 use backstitch_device::BlockDevice;
 use backstitch_layout::{Error, Result};
 
-use crate::format::superblock::{PLACES, SUPERBLOCK_BYTES, magic};
+use crate::format::superblock::{PLACES, READ_BYTES, magic};
 use crate::format::{FormatError, Superblock};
 
 /// Recognises UFS images and opens them.
@@ -12,10 +12,10 @@ pub struct Ufs;
 
 /// The bytes of a superblock from a place on; `None` where the device ends before.
 fn superblock_bytes(device: &dyn BlockDevice, place: u64) -> Result<Option<Vec<u8>>> {
-    if device.size_bytes() < place + SUPERBLOCK_BYTES as u64 {
+    if device.size_bytes() < place + READ_BYTES as u64 {
         return Ok(None);
     }
-    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    let mut bytes = vec![0; READ_BYTES];
     device.read(place, &mut bytes)?;
     Ok(Some(bytes))
 }

@@ -14,6 +14,7 @@
 //! | `state` | what an open file system keeps in memory, `groups` of cylinder groups |
 //! | `opened` | an open file system as a [`Format`](backstitch_unixfs::format::Format), `editor` an inode's fields |
 //! | `space` | maps and counters, `place` where new things go |
+//! | `rules` | the order rules that only this layout states |
 //! | `counts` | counts and marks on the disk |
 //! | `xattrs` | attributes, in an inode's own blocks |
 
@@ -27,6 +28,7 @@ pub mod kinds;
 mod mount;
 mod opened;
 mod place;
+pub mod rules;
 mod space;
 mod state;
 mod xattrs;

@@ -1,21 +1,35 @@
-//! Opening an image, and leaving it clean.
+//! Opening an image, recovering it, and leaving it clean.
 //!
-//! While an image is mounted for writing its superblock says that it is not clean, and that it
-//! needs a check: the counts of groups, which FreeBSD relies on, are written at the end only.
+//! # The marks and the record
+//!
+//! While an image is mounted for writing its superblock says that it is not clean, that it needs a
+//! check, and, under a mechanism that keeps order, that soft updates manage it. FreeBSD then has
+//! `fsck -p` run, which takes what soft updates may leave, before it mounts the image. It could do
+//! without if the counts of groups were exact on the disk at all times, since it relies on them.
+//! Ours are not: a group's header, maps and counts take several sectors, and a power cut may leave
+//! some of them old and some new. They are recounted from the maps after a crash, and written at
+//! the unmount.
+//!
+//! A record of ours behind the superblock ([`record`](crate::format::record)) names the mechanism and
+//! has the flags to return to. It becomes stable before the clean mark is taken away, and both
+//! before anything else is written. The image is believed to be what soft updates leave where the
+//! record is of its last mount, or where the flags are those of FreeBSD's soft updates.
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
     BlockNumber, Error, FileSystem, FileType, GroupNumber, LayoutKind, OpenRequest, Opened, Step,
-    Stop, Structure,
+    Stop, Structure, Timestamp,
 };
-use backstitch_ordering::Volume;
+use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;
 use backstitch_unixfs::{UnixFs, Windows};
 
 use crate::fault::InodeFault;
-use crate::format::{ByteOrder, GroupHeader, Superblock};
+use crate::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
+use crate::format::{ByteOrder, GroupHeader, MountRecord, Superblock};
 use crate::groups::Groups;
 use crate::image::{Ufs, from_format, read_superblock, refuse_unreadable};
+use crate::rules::{Rule, holds, wait_for};
 use crate::state::UfsFormat;
 
 /// The directory that all names begin at.
@@ -35,16 +49,19 @@ impl LayoutKind for Ufs {
     ) -> Step<Opened> {
         let sb = read_superblock(device)?;
         refuse_unreadable(&sb)?;
-        let file_system = match sb.order {
-            ByteOrder::Little => open::<false>(sb, v, request)?,
-            ByteOrder::Big => open::<true>(sb, v, request)?,
-        };
-        Ok(Opened {
-            file_system,
-            recovery_needed: false,
-            actions: Vec::new(),
-            first: Vec::new(),
-        })
+        let inode_bytes = sb.version.inode_bytes();
+        if v.atomic_bytes() < inode_bytes {
+            let why = format!(
+                "an atomic unit of {} bytes: the image has inodes of {inode_bytes}, and each must lie in one unit; \
+                 mount with atomic={inode_bytes} or atomic=block",
+                v.atomic_bytes(),
+            );
+            return Err(Error::Unsupported(why).into());
+        }
+        match sb.order {
+            ByteOrder::Little => open::<false>(sb, v, request),
+            ByteOrder::Big => open::<true>(sb, v, request),
+        }
     }
 }
 
@@ -52,16 +69,37 @@ fn open<const BIG: bool>(
     sb: Superblock,
     v: &mut Volume<'_>,
     request: &OpenRequest,
-) -> Step<Box<dyn FileSystem>> {
+) -> Step<Opened> {
     let headers = read_headers(&sb, v)?;
     let read_only = why_read_only(&sb, request);
-    let format = UfsFormat::<BIG> {
+    let has_leaks = sb.is_left_in_order();
+    if has_leaks && read_only.is_none() && v.crash_record() == Some(CrashRecord::IN_LOG) {
+        let why = "a crash under another ordering left leaks in the image, and its state has no \
+                   room for both them and a log of operations: mount it with --ordering soft until \
+                   they are found, or run fsck";
+        return Err(Error::Unsupported(why.to_owned()).into());
+    }
+    let mut format = UfsFormat::<BIG> {
         groups: Groups::new(&sb, &headers),
         windows: Windows::default(),
         sb,
     };
     format.check_root(v)?;
-    Ok(Box::new(UnixFs::new(format, read_only, false, request.now)))
+    let (mut actions, mut first) = (Vec::new(), Vec::new());
+    if has_leaks && holds(Rule::GroupsAreRecounted) {
+        actions.push(format.recount(v)?);
+    }
+    if read_only.is_none() {
+        first = format.write_record(v, has_leaks, request.now)?;
+    }
+    let file_system: Box<dyn FileSystem> =
+        Box::new(UnixFs::new(format, read_only, has_leaks, request.now));
+    Ok(Opened {
+        file_system,
+        recovery_needed: has_leaks,
+        actions,
+        first,
+    })
 }
 
 /// Groups whose headers are asked for at once. A superblock may claim millions of groups on a device
@@ -105,7 +143,7 @@ fn why_read_only(sb: &Superblock, request: &OpenRequest) -> Option<String> {
              be put right first; let FreeBSD check it"
                 .to_owned(),
         )
-    } else if !sb.is_clean() {
+    } else if !sb.is_clean() && !sb.is_left_in_order() {
         Some("the image was not unmounted cleanly and may be damaged; run fsck on it".to_owned())
     } else {
         None
@@ -113,6 +151,59 @@ fn why_read_only(sb: &Superblock, request: &OpenRequest) -> Option<String> {
 }
 
 impl<const BIG: bool> UfsFormat<BIG> {
+    /// The record of this mount with the marks that go with it. Where the superblock has no room for
+    /// one there are the marks alone, and what a crash leaves is not trusted.
+    ///
+    /// An image that a crash left keeps the time that it has, so that the record holds whenever the
+    /// next crash comes.
+    fn write_record(
+        &mut self,
+        v: &mut Volume<'_>,
+        has_leaks: bool,
+        now: Timestamp,
+    ) -> Step<Vec<PatchId>> {
+        let flags = self.sb.flags_at_rest();
+        if !has_leaks || self.sb.record.is_none() {
+            self.sb.raw.fs_mtime = now.seconds;
+        }
+        let record = MountRecord {
+            mechanism: v.crash_record().unwrap_or(CrashRecord::ANYTHING),
+            mount_time_seconds: self.sb.raw.fs_mtime,
+            atomic_unit_bytes: v.atomic_bytes() as u32,
+            flags,
+        };
+        let ordered = match record.mechanism.is_trusted() {
+            true => FLAG_SOFT_UPDATES,
+            false => 0,
+        };
+        let marks = flags | FLAG_NEEDS_CHECK | ordered;
+        let written = self.write_marks(v, marks, Some(record), &[])?;
+        self.sb.record = Some(record);
+        Ok(vec![wait_for(Rule::CleanTakenAfterRecord, written)])
+    }
+
+    /// Takes what the maps say is free for true, in all groups: the counts on the disk are not kept
+    /// up to date while mounted.
+    fn recount(&mut self, v: &mut Volume<'_>) -> Step<String> {
+        let groups: Vec<_> = GroupNumber::all(self.sb.groups).collect();
+        let missing = groups.iter().flat_map(|group| {
+            let blocks = self.group_blocks(*group);
+            blocks.block.run(blocks.blocks)
+        });
+        if missing.filter(|block| !v.want(*block)).count() > 0 {
+            return Err(Stop::Miss);
+        }
+        let mut counted = Vec::with_capacity(groups.len());
+        for group in &groups {
+            counted.push(self.derive(v, *group)?.counts);
+        }
+        self.groups.recount(self.sb.fragments_per_block, &counted);
+        Ok(format!(
+            "counted free fragments and inodes of {} groups",
+            groups.len()
+        ))
+    }
+
     /// A mount whose root cannot be read would be of no use to anybody.
     fn check_root(&self, v: &mut Volume<'_>) -> Step<()> {
         let inode = self.read_inode(v, Self::ROOT_INODE)?;

@@ -12,6 +12,7 @@ use crate::fault::InodeFault;
 use crate::format::group::{FRAGMENTS_MAX, offset};
 use crate::format::{ROOT_INODE, Version};
 use crate::kinds;
+use crate::rules::{Rule, wait_for_all};
 use crate::state::UfsFormat;
 
 /// What is looked for in a group.
@@ -208,7 +209,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
             let more = initialised + per_block;
             let bytes = self.sb.order.bytes_of_u32(more);
             let at = offset::INITIALISED_INODES;
-            let counted = v.write(header, kinds::GROUP, at, &bytes, &zeroed);
+            let zeroed = wait_for_all(Rule::InitialisedAfterZeros, &zeroed);
+            let counted = v.write(header, kinds::GROUP, at, &bytes, zeroed);
             let g = &mut self.groups.list[group];
             (g.initialised_inodes, g.initialised) = (more, counted);
         }

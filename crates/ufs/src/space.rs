@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use crate::format::ROOT_INODE;
 use crate::format::group::full_block;
 use crate::kinds;
+use crate::rules::{Rule, wait_for};
 use crate::state::UfsFormat;
 
 /// A part of a run that lies in one group: the group, the first fragment counted in it, how many.
@@ -390,7 +391,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
     fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> PatchId {
         let group = self.sb.group_of_inode(inode);
         let bits = self.inode_bits(group);
-        let after = [self.groups.list[group.index()].initialised];
+        let initialised = self.groups.list[group.index()].initialised;
+        let after = [wait_for(Rule::InodeBitAfterInitialised, initialised)];
         let mut patches = PatchIds::new();
         let index = inode.0 % self.sb.inodes_per_group;
         self.flip_bits(v, &bits, index, 1, &after, &mut patches);

@@ -224,9 +224,17 @@ impl<F: Format> UnixFs<F> {
             let Some(freed) = state.freed.take() else {
                 continue;
             };
-            let never_alive = state.never_alive || !holds(Rule::InodeFreedAfterDeath);
+            let never_alive = state.never_alive;
             self.give_places_of(v, number);
-            let freed = self.clear_dead(v, number, &inode, freed);
+            let cleared = self.clear_dead(v, number, &inode, freed);
+            // Of one that was never alive the disk may still show what it had, as long as it is not
+            // cleared in the same piece.
+            let never_alive = never_alive
+                && (cleared == freed
+                    || v.merged(freed, cleared)
+                    || !holds(Rule::NeverAliveOnlyIfCleared))
+                || !holds(Rule::InodeFreedAfterDeath);
+            let freed = cleared;
             let after = if never_alive { None } else { Some(freed) };
             let blocks = inode.sectors() / self.sectors_per_block();
             self.deferred.pending_blocks += blocks;

@@ -204,6 +204,9 @@ backstitch_rules::registry! {
         ClearingCountsUnlessMerged,
         /// An inode that is on the disk is freed as if it had never been there.
         NeverAliveOnlyIfMerged,
+        /// Where freed inodes are cleared: one that never had a name is free, and still has what it
+        /// had.
+        NeverAliveOnlyIfCleared,
         /// A directory has the same name twice: once for the inode that was removed.
         RemovalIsNoted,
     }
@@ -432,6 +435,14 @@ backstitch_rules::registry! {
     Dependency {
         /// A `..` leads to a directory that the reclaim marked as deleted.
         ReclaimKillsChildrenFirst,
+    }
+    Condition {
+        /// Where freed inodes are cleared: one that had lost its last name is free, and not cleared.
+        ReclaimClearsDeadInodes,
+    }
+    Wait {
+        /// Where freed inodes are cleared: the reclaim frees one that is not cleared on the disk.
+        ReclaimFreesAfterClearing,
     }
     Wait {
         /// A directory that nobody can reach is still there, but the reclaim no longer counts its

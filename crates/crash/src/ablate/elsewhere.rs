@@ -3,7 +3,7 @@
 //! had, or that are unmounted with leaks. Each of these tests switches the rule off and sees what
 //! comes of it.
 
-use backstitch_formats::{ExtRule, Rule};
+use backstitch_formats::{ExtRule, Rule, UfsRule};
 use backstitch_mechanisms::{JournalRule as Journal, OrderingRule as Ordering};
 use backstitch_rules::Id;
 
@@ -14,6 +14,13 @@ const OF_LAYOUTS: &[(&str, &[Id])] = &[
         &[
             ExtRule::RecordIsOfThisMount.id(),
             ExtRule::CleanOnlyWithoutLeaks.id(),
+        ],
+    ),
+    (
+        "crates/crash/tests/ufs.rs",
+        &[
+            UfsRule::RecordIsOfLastMount.id(),
+            UfsRule::CleanOnlyAfterReclaim.id(),
         ],
     ),
     (

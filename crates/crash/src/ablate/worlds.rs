@@ -46,12 +46,13 @@ impl World {
     ///
     /// What is explored in one of them only is added to the workloads.
     pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
-        let ordering = ablation.ordering;
+        let (ordering, image) = (ablation.ordering, ablation.image);
+        let is_usual = image.layout == ImageOptions::default().layout;
         let one_flush = (ordering.log_kind()).map_or(&[][..], |kind| kind.one_flush_features());
         let made = |features: JournalFeatures| {
             let options = ImageOptions {
                 journal_features: features,
-                ..ImageOptions::default()
+                ..image
             };
             options.make_for(ordering)
         };
@@ -69,7 +70,7 @@ impl World {
             world("torn", &plain, true, Steps::Usual),
             world("forgetful", &plain, false, Steps::Forgetful),
         ];
-        if ablation.ordering == usual_for(false) {
+        if ablation.ordering == usual_for(false) && is_usual {
             let stacked = Fork::stacked().map_err(|error| CampaignError::Engine {
                 workload: STACK.to_owned(),
                 error,
@@ -83,7 +84,9 @@ impl World {
                 worlds.push(world("async commit", &at_once, false, Steps::Usual));
                 worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));
             }
-        } else if let Some((made, on_them)) = scripts::on_crossing_names() {
+        } else if let Some((made, on_them)) = scripts::on_crossing_names()
+            && is_usual
+        {
             worlds.push(World {
                 has_crossing_names: true,
                 ..world("torn", &worlds[0].after(&made)?, true, Steps::Usual)

@@ -57,6 +57,12 @@ pub trait Tools: Send + Sync {
     /// small for one or cannot be read.
     fn uuid_on(&self, device: &dyn BlockDevice) -> Option<[u8; 16]>;
 
+    /// Whether blocks are divided into fragments, which are then the unit of allocation and have
+    /// their size from [`Mkfs::fragment_size`].
+    fn divides_blocks(&self) -> bool {
+        false
+    }
+
     /// Whether there is a feature of this name to ask for in [`Mkfs::features`].
     fn has_feature(&self, name: &str) -> bool;
 

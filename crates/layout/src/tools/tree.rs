@@ -222,8 +222,9 @@ impl Tree {
         // The second name of a moved directory is not meant to stay.
         let mut names = of.names - u32::from(is_in(&self.moved));
         if names == 0 {
-            // Directories without names were found before.
-            if !of.is_directory {
+            // Directories without names were found before, but for those that were about to be
+            // cleared.
+            if !of.is_directory || of.links == 0 {
                 findings.add(Code::UnconnectedInode, place, || {
                     "in use without a name".to_owned()
                 });

@@ -131,6 +131,11 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             return Ok(info);
         };
         info.type_code = type_code(file_type);
+        // It had lost its last name and was about to be cleared. What it leads to need never have
+        // been written.
+        if inode.links == 0 && self.sb().is_left_in_order() {
+            return Ok(info);
+        }
         self.attributes(number, inode)?;
         match file_type {
             FileType::Directory => self.directory(number, inode)?,

@@ -5,7 +5,7 @@ use super::{CheckError, Code, Location, Source};
 use backstitch_layout::tools::Findings;
 use backstitch_layout::{BlockNumber, FormatError, GroupNumber};
 use backstitch_ufs::format::superblock::{
-    FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, SUPERBLOCK_BYTES,
+    FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, READ_BYTES, SUPERBLOCK_BYTES,
 };
 use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock, Version};
 
@@ -31,10 +31,10 @@ pub(crate) fn find<S: Source + ?Sized>(source: &S) -> Result<Superblock, CheckEr
     let size = source.size_bytes();
     let mut scratch = Vec::new();
     let sb = Superblock::find(size, |place| {
-        if size < place + SUPERBLOCK_BYTES as u64 {
+        if size < place + READ_BYTES as u64 {
             return Ok(None);
         }
-        let bytes = source.bytes(place, SUPERBLOCK_BYTES, &mut scratch)?;
+        let bytes = source.bytes(place, READ_BYTES, &mut scratch)?;
         Ok::<_, CheckError>(Some(bytes.to_vec()))
     })?;
     // Another length of short symbolic links keeps a mount away; here it is a field to be repaired.
@@ -149,9 +149,10 @@ pub(crate) fn clear_spares(raw: &mut RawSuperblock) {
 }
 
 /// Whether the file system was unmounted; no fault, since everybody who mounts it can tell. Our own
-/// mount for writing and a kernel that met errors leave the same mark.
+/// mount for writing marks the image for a check as a kernel does that met errors; its record tells
+/// the two apart.
 pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
-    if sb.raw.fs_clean == 0 || sb.flags & FLAG_UNCLEAN != 0 {
+    if sb.raw.fs_clean == 0 || sb.flags_at_rest() & FLAG_UNCLEAN != 0 {
         notes.add(Code::NotUnmounted, Location::FILE_SYSTEM, || {
             match sb.flags & FLAG_JOURNAL {
                 0 => "not unmounted".to_owned(),
@@ -159,9 +160,10 @@ pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
             }
         });
     }
-    if sb.flags & FLAG_NEEDS_CHECK != 0 {
+    let is_trusted = sb.is_clean() || sb.is_left_in_order();
+    if sb.flags & FLAG_NEEDS_CHECK != 0 && !is_trusted {
         notes.add(Code::ErrorsRecorded, Location::FILE_SYSTEM, || {
-            "marked for a check: a mount by backstitch was cut off, or a kernel met errors"
+            "marked for a check: a mount without order was cut off, or a kernel met errors"
                 .to_owned()
         });
     }

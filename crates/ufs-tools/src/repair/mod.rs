@@ -20,10 +20,9 @@
 //! # Two kinds of repair
 //!
 //! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it
-//! changes nothing, as `fsck_ffs -p`. An image is *trusted* where it was not unmounted, was managed
-//! by soft updates, and is not marked for a check. Then what has no name never was promised to
-//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`. A kernel that met
-//! errors marks an image for a check, and so does our own mount while it writes.
+//! changes nothing, as `fsck_ffs -p`. An image is *trusted* where a crash left it under a mechanism
+//! that keeps order: a mount of ours with one, or FreeBSD's soft updates. Then what has no name never was promised to
+//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`.
 //!
 //! # A crash in the middle
 //!
@@ -53,7 +52,6 @@ use fixer::Fixer;
 pub use backstitch_layout::tools::{
     Location, Losses, Mode, Outcome, Repair, RepairOptions as Options,
 };
-pub(crate) use superblock::is_trusted;
 
 /// Changes are kept and written in this unit: no fragment is smaller.
 const UNIT_BYTES: usize = 512;
@@ -118,7 +116,7 @@ fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
         return Ok(report.is_clean());
     }
     let sb = fsck::superblock::find(image)?;
-    Ok(report.may_preen(is_trusted(&sb)))
+    Ok(report.may_preen(sb.is_left_in_order()))
 }
 
 /// Repairs until nothing is left, or nothing helps.
@@ -131,7 +129,7 @@ fn settle(
     let mut rounds = UfsRounds {
         now_seconds: options.now_seconds,
         // Before the first step changes the superblock.
-        is_trusted: !is_damaged && is_trusted(&fsck::superblock::find(image)?),
+        is_trusted: !is_damaged && fsck::superblock::find(image)?.is_left_in_order(),
     };
     let survey = rounds::settle(&mut rounds, image, log)?;
     Ok((survey, rounds))

@@ -4,9 +4,10 @@ use super::Log;
 use crate::fsck::{CheckError, Code, Location, Report, superblock as check};
 use backstitch_layout::tools::{Overlay, Source};
 use backstitch_layout::{BlockNumber, FormatError};
+use backstitch_ufs::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
 use backstitch_ufs::format::superblock::{
-    FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES,
-    SUPERBLOCK_BYTES, magic,
+    FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES, SUPERBLOCK_BYTES,
+    magic,
 };
 use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock};
 
@@ -15,15 +16,6 @@ const COPY_STEP: u64 = 4_096;
 /// Bytes of a device that are searched for a copy; behind them there is one only if the first
 /// groups have all lost theirs.
 const SEARCHED_BYTES: u64 = 1 << 30;
-
-/// Whether a crash left the image under a mechanism that keeps order, and no kernel met errors. Our
-/// own mount for writing leaves the mark of such errors too, and no other field tells the two
-/// apart: spares must be zero, and flags that a kernel does not know survive its mounts. So what a
-/// power cut leaves of our mount is not trusted.
-pub(crate) fn is_trusted(sb: &Superblock) -> bool {
-    let marks = sb.flags & (FLAG_SOFT_UPDATES | FLAG_NEEDS_CHECK);
-    sb.raw.fs_clean == 0 && marks == FLAG_SOFT_UPDATES
-}
 
 /// Puts a group's copy of the superblock in place; whether there is one. The copy is believed if it
 /// is where its own numbers say that a copy is.
@@ -38,6 +30,7 @@ pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Ch
             raw.fs_old_flags = OLD_FLAG_MOVED;
             raw.fs_flags |= FLAG_NEEDS_CHECK as i32;
             image.write(sb.place, &raw.to_bytes(sb.order))?;
+            forget_record(image, &sb)?;
             let found = place / u64::from(sb.fragment_bytes);
             log.add(
                 Location::block(BlockNumber(found)),
@@ -97,10 +90,19 @@ pub(super) fn mark_damaged(image: &mut Overlay<'_>) -> Result<(), CheckError> {
     };
     let mut raw = raw(image, &sb)?;
     raw.fs_clean = 0;
-    raw.fs_flags = (sb.flags | FLAG_NEEDS_CHECK) as i32;
+    raw.fs_flags = (sb.flags_at_rest() | FLAG_NEEDS_CHECK) as i32;
     raw.fs_old_flags |= OLD_FLAG_MOVED;
+    forget_record(image, &sb)?;
     image.write(sb.place, &raw.to_bytes(sb.order))?;
     image.barrier();
+    Ok(())
+}
+
+/// Takes our record of a mount away: the image is no longer what that mount left.
+fn forget_record(image: &mut Overlay<'_>, sb: &Superblock) -> Result<(), CheckError> {
+    if sb.superblock_bytes() as usize >= RECORD_END {
+        image.write(sb.place + RECORD_AT as u64, &[0; RECORD_BYTES])?;
+    }
     Ok(())
 }
 
@@ -123,13 +125,14 @@ pub(super) fn finish(
     let mut raw = raw(image, sb)?;
     raw.fs_clean = 1;
     let cleared = FLAG_UNCLEAN | FLAG_NEEDS_CHECK | FLAG_CHECK_HASHES;
-    raw.fs_flags = (sb.flags & !cleared) as i32;
+    raw.fs_flags = (sb.flags_at_rest() & !cleared) as i32;
     raw.fs_fmod = 0;
     raw.fs_pendingblocks = 0;
     raw.fs_pendinginodes = 0;
     raw.fs_time = now_seconds.into();
     raw.fs_mtime = now_seconds.into();
     image.write(sb.place, &raw.to_bytes(sb.order))?;
+    forget_record(image, sb)?;
     image.barrier();
     if is_unclean {
         log.add(Location::FILE_SYSTEM, "marked as clean");

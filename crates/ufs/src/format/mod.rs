@@ -18,6 +18,7 @@ pub mod fault;
 pub mod group;
 pub mod inode;
 pub mod order;
+pub mod record;
 pub mod summary;
 pub mod superblock;
 
@@ -27,6 +28,7 @@ pub use backstitch_layout::FormatError;
 pub use group::{CylinderGroup, GroupHeader, RawCylinderGroup};
 pub use inode::{Inode, RawInode1, RawInode2};
 pub use order::{ByteOrder, OnDisk};
+pub use record::MountRecord;
 pub use summary::{RawSummary, RawSummaryTotal};
 pub use superblock::{RawSuperblock, Superblock, Version};
 

@@ -2,6 +2,7 @@
 
 use super::fault::SuperblockFault;
 use super::order::{ByteOrder, OnDisk};
+use super::record::{MountRecord, RECORD_END};
 use super::{FormatError, not_ufs};
 use backstitch_layout::{GroupNumber, InodeNumber, Structure};
 use core::mem::offset_of;
@@ -24,7 +25,8 @@ pub const PLACES: [u64; 4] = [65_536, 8_192, 0, 262_144];
 pub const AREA_BYTES: usize = 8_192;
 /// The bytes of the superblock itself.
 pub const SUPERBLOCK_BYTES: usize = RawSuperblock::SIZE;
-/// The bytes of a superblock on the disk, that is of all of its structure.
+/// The bytes that a superblock is [parsed](Superblock::parse) from: with our record behind it.
+pub const READ_BYTES: usize = RECORD_END;
 const OFFSET_MAGIC: usize = offset_of!(RawSuperblock, fs_magic);
 
 /// `fs_flags`: not clean when it was mounted.
@@ -199,6 +201,8 @@ pub struct Superblock {
     pub file_bytes_max: u64,
     /// `fs_flags`, or what older versions had in their place.
     pub flags: u32,
+    /// Our record of the last mount, where no other mount nor check came after it.
+    pub record: Option<MountRecord>,
     /// Whether the numbers that UFS2 brought are missing: a UFS1 of a kernel that did not know it.
     pub is_old: bool,
     /// All fields as they are on the disk.
@@ -207,7 +211,7 @@ pub struct Superblock {
 
 impl Superblock {
     /// Checks a superblock against itself and against the device it came from. `place` is where its
-    /// `bytes` begin on the device.
+    /// `bytes` begin on the device; without those behind the superblock it has no record.
     ///
     /// # Errors
     /// [`FormatError::NotAFileSystem`] without the magic number, [`FormatError::Corrupt`] for
@@ -222,7 +226,8 @@ impl Superblock {
         };
         let raw = Box::new(RawSuperblock::decode(order, bytes));
         let corrupt = |fault: SuperblockFault| FormatError::corrupt(Structure::SUPERBLOCK, fault);
-        let sb = check::checked(raw, version, order, place).map_err(corrupt)?;
+        let mut sb = check::checked(raw, version, order, place).map_err(corrupt)?;
+        sb.record = MountRecord::parse(&sb.raw, order, bytes);
         let file_system = sb.fragments * u64::from(sb.fragment_bytes);
         match file_system > device_bytes {
             true => Err(corrupt(SuperblockFault::DeviceTooSmall {
@@ -234,7 +239,7 @@ impl Superblock {
     }
 
     /// Finds the superblock of a device by its magic number. `read` reads
-    /// [`SUPERBLOCK_BYTES`] from a place, `None` where that is behind the device's end.
+    /// [`READ_BYTES`] from a place, `None` where that is behind the device's end.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), of the first place with a magic number; those of `read`.
@@ -289,14 +294,30 @@ impl Superblock {
         names
     }
 
-    /// Whether it was unmounted cleanly.
+    /// Whether it was unmounted cleanly. A mount of ours marks the image for a check before it says
+    /// that it is in use, and until after it says that it is clean.
     pub fn is_clean(&self) -> bool {
-        self.raw.fs_clean != 0 && self.flags & (FLAG_UNCLEAN | FLAG_NEEDS_CHECK) == 0
+        let marks = self.flags_at_rest() & (FLAG_UNCLEAN | FLAG_NEEDS_CHECK);
+        self.raw.fs_clean != 0 && marks == 0
+    }
+
+    /// The flags as they are while the image is not mounted.
+    pub fn flags_at_rest(&self) -> u32 {
+        self.record.map_or(self.flags, |record| record.flags)
+    }
+
+    /// Whether a crash left the image, under a mechanism that keeps order: one of ours, as the
+    /// record tells, or FreeBSD's soft updates.
+    pub fn is_left_in_order(&self) -> bool {
+        let marks = FLAG_SOFT_UPDATES | FLAG_NEEDS_CHECK | FLAG_JOURNAL;
+        let by_soft_updates = self.flags & marks == FLAG_SOFT_UPDATES;
+        let in_order = |record: MountRecord| record.mechanism.is_trusted();
+        self.raw.fs_clean == 0 && self.record.map_or(by_soft_updates, in_order)
     }
 
     /// Whether soft updates keep a journal that may hold what the rest of the image lacks.
     pub fn has_dirty_journal(&self) -> bool {
-        self.flags & FLAG_JOURNAL != 0 && !self.is_clean()
+        self.record.is_none() && self.flags & FLAG_JOURNAL != 0 && !self.is_clean()
     }
 
     /// Bytes that it takes on the disk: `fs_sbsize`.

@@ -7,7 +7,7 @@ use backstitch_ordering::{PatchId, Volume};
 
 use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
-use crate::rules::{Rule, wait_for_all};
+use crate::rules::{Rule, holds, wait_for_all};
 use crate::space::read_bits;
 use crate::state::UnixFs;
 use crate::state::reclaim::DIRECTORY;
@@ -35,6 +35,10 @@ impl<F: Format> UnixFs<F> {
     ) -> Step<ReclaimStep> {
         if group.0 >= self.format.groups_count() {
             r.end_of_scan();
+            if F::CLEARS_FREED {
+                let next = r.phase;
+                r.end_phase(v, next, Rule::ReclaimFreesAfterClearing);
+            }
             return Ok(ReclaimStep::More);
         }
         let per_block = u64::from(self.format.inodes_per_block());
@@ -63,7 +67,7 @@ impl<F: Format> UnixFs<F> {
                 let number = self.format.group_first_inode(group) + index as u32;
                 // What was made or lost its last name since the crash is known already.
                 if r.kind(number) == kind::FREE {
-                    let found = self.kind_of(v, number, marks.is_used(index))?;
+                    let found = self.kind_of(v, r, number, marks.is_used(index))?;
                     r.set_kind(number, found);
                 }
             }
@@ -81,12 +85,27 @@ impl<F: Format> UnixFs<F> {
         Ok(ReclaimStep::More)
     }
 
-    fn kind_of(&mut self, v: &mut Volume<'_>, number: InodeNumber, is_marked: bool) -> Step<u8> {
+    /// What an inode is. One that lost its last name before the crash is cleared, where a format
+    /// has that.
+    fn kind_of(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: InodeNumber,
+        is_marked: bool,
+    ) -> Step<u8> {
         if number < self.format.first_inode() && number != F::ROOT_INODE {
             return Ok(kind::RESERVED);
         }
         let inode = self.read_any_inode(v, number)?;
         if inode.links() == 0 {
+            // Its bit and its blocks are free once it is cleared. What its map leads to need never
+            // have been written.
+            let is_dead = F::CLEARS_FREED && is_marked && inode.mode() != 0;
+            if is_dead && holds(Rule::ReclaimClearsDeadInodes) {
+                let cleared = v.hidden(true, |v| self.edit_inode(v, number, &[], |e| e.clear()));
+                r.note_change(v, cleared);
+            }
             return Ok(kind::FREE);
         }
         if !is_marked {

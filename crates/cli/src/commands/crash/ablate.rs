@@ -3,9 +3,10 @@
 use super::print::progress_bar;
 use backstitch_crash::ablate::{Ablation, Fate, Row};
 use backstitch_crash::rules::sites;
-use backstitch_crash::standard;
+use backstitch_crash::{ImageOptions, standard};
 use backstitch_files::error::{Error, FAILED, Result};
 use backstitch_files::show;
+use backstitch_formats::{Layout, usual};
 use backstitch_mechanisms::usual_for;
 use backstitch_rules::watch::Form;
 use backstitch_rules::{Id, Site};
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// The workloads, as `crash fs` takes them; by default those that it explores, and more
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     workload: Vec<String>,
+    /// The type of the file system: one of those that mkfs makes
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = usual().name(), hide_default_value = true)]
+    layout: Layout,
     /// The seed of random workloads and samples
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -80,6 +84,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         };
         let ablation = Ablation {
             ordering: *ordering,
+            image: ImageOptions {
+                layout: args.layout,
+                ..campaign.image
+            },
             workloads,
             patterns: patterns(args)?,
             forms: args.form.clone(),

@@ -149,7 +149,7 @@ pub(crate) struct Args {
     /// The type of the file system: one of those that mkfs makes. Its journal goes by the ordering
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = usual().name(), hide_default_value = true)]
     layout: Layout,
-    /// The size of a block
+    /// The size of a block; of a fragment, an eighth of a block, under -t ufs1 and ufs2
     #[arg(short, long, value_name = "BYTES", default_value = "1K", value_parser = size::parse)]
     block_size: u64,
     /// The size of the image
@@ -385,11 +385,16 @@ fn from_file(path: &Path) -> Result<Vec<Workload>> {
     Ok(read.workloads)
 }
 
-/// The mechanisms that are explored.
+/// The mechanisms that are explored: where none are named, those that the type has a place for the
+/// log of, if they have one.
 fn orderings(args: &Args) -> Vec<Ordering> {
+    let has_place = |ordering: &Ordering| {
+        let words = ordering.image_features();
+        words.iter().all(|word| args.layout.has_feature(word))
+    };
     let is_all = args.ordering.is_empty() && args.workload.is_empty() && args.script.is_none();
     match (is_all, args.ordering.is_empty()) {
-        (true, _) => in_order().collect(),
+        (true, _) => in_order().filter(has_place).collect(),
         (false, true) => vec![usual_for(false)],
         (false, false) => args.ordering.clone(),
     }
@@ -408,8 +413,13 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let block_bytes = match args.block_size {
         1024 | 2048 | 4096 => args.block_size as u32,
+        512 if args.layout.divides_blocks() => 512,
         other => {
-            let why = format!("--block-size {other}: it must be 1024, 2048 or 4096");
+            let least = match args.layout.divides_blocks() {
+                true => "512, ",
+                false => "",
+            };
+            let why = format!("--block-size {other}: it must be {least}1024, 2048 or 4096");
             return Err(Error::usage(WHAT, why));
         }
     };

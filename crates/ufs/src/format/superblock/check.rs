@@ -176,6 +176,7 @@ pub(super) fn checked(
         symlink_max: symlink_max(&raw, version),
         file_bytes_max: moved.file_bytes_max,
         flags: moved.flags,
+        record: None,
         is_old,
         raw,
     };

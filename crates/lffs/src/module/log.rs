@@ -257,9 +257,7 @@ impl Log for LffsMechanism {
     fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId {
         self.stage = Stage::Through;
         self.volume = volume;
-        if holds(Rule::MountsAreNumbered) {
-            self.pen.begin_mount();
-        }
+        self.pen.begin_mount();
         self.write_superblock(store, volume, Duration::ZERO, false)
     }
 

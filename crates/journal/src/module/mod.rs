@@ -30,8 +30,9 @@
 //! What the layout frees once something is stable it frees at T's end instead
 //! ([`Log::begin_close`]), in T itself: nothing leaks, and nothing is reused inside T. A freed
 //! block that is in the log is *revoked* in T, so that no older copy comes home over what the block
-//! holds next; logging it again in T takes the revocation back. Contents written into a block that
-//! an uncommitted T freed wait for T's hold.
+//! holds next; logging it again in T takes the revocation back. (Under `full` what it holds next is in
+//! the log too, and nothing is revoked.) Contents written into a block that an uncommitted T freed
+//! wait for T's hold.
 //!
 //! # Patchgroups over several volumes
 //!
@@ -404,7 +405,9 @@ impl Mechanism for JournalMechanism {
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {
             logged.freed_by = Some(self.number);
-            if holds(Rule::FreedAreRevoked) {
+            // Where all contents are journaled, what the block holds next has a later copy: an older
+            // one comes home to a free block, or is followed by that.
+            if self.mode != JournalMode::Full && holds(Rule::FreedAreRevoked) {
                 self.running.revokes.insert(block);
             }
         }

@@ -406,11 +406,18 @@ fn first_foreign(
     is_excused: impl Fn(&[Contents], u64) -> bool,
 ) -> Option<(u64, u8)> {
     let len = shown.len();
-    // A size between two versions': a long write is done in steps.
+    // A size between two versions': a long write is done in steps, and so is a long reservation,
+    // which may pass the size of a version from before a cut.
     let is_between = versions.iter().all(|version| version.len() != len);
-    let sized: Vec<usize> = (0..versions.len())
-        .filter(|at| versions[*at].len() == len || is_between && versions[*at].len() > len)
-        .collect();
+    let is_passed = |at: usize| {
+        let before = at.checked_sub(1).map(|before| versions[before].len());
+        len.is_multiple_of(PIECE) && before.is_some_and(|before| before < len)
+    };
+    let is_sized = |at: &usize| {
+        let size = versions[*at].len();
+        size == len || size > len && (is_between || is_passed(*at))
+    };
+    let sized: Vec<usize> = (0..versions.len()).filter(is_sized).collect();
     let explained = |at: u64, byte: u8| {
         sized.iter().any(|sized| {
             let has = |version: &&Contents| version.len() > at;
@@ -573,6 +580,30 @@ mod tests {
         assert_eq!(first_foreign(&shown, false), None);
         shown[15] = 1;
         assert_eq!(first_foreign(&shown, false), Some((15, 1)));
+    }
+
+    /// A file that was written in steps, cut, and made longer by zeros in steps has a size of the
+    /// first growth again.
+    #[test]
+    fn a_size_that_comes_again_may_be_of_the_later_growth() {
+        let contents = |written: usize, len: u64| {
+            let mut contents = Contents::default();
+            contents.write(0, &vec![1; written]);
+            contents.resize(len);
+            contents
+        };
+        let versions = |first: usize| {
+            let sizes = [(first, first), (4096, 4096), (1500, 1500), (1500, 6144)];
+            sizes.map(|(written, len)| contents(written, len as u64))
+        };
+        let first_foreign = |shown: &Contents, first| {
+            super::first_foreign(shown, &versions(first), true, |_, _| false)
+        };
+        assert_eq!(first_foreign(&contents(1500, 2048), 2048), None);
+        assert_eq!(first_foreign(&contents(2048, 2048), 2048), None);
+        assert_eq!(first_foreign(&contents(100, 2048), 2048), Some((100, 0)));
+        // No step ends within a block.
+        assert_eq!(first_foreign(&contents(1500, 2000), 2000), Some((1500, 0)));
     }
 
     #[test]

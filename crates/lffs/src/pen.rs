@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use crate::record::LONG_BYTES;
+use crate::rules::{Rule, holds};
 
 /// The blocks of the shortest log, without its superblocks: a record has a quarter of it at most, and
 /// an operation may change several blocks.
@@ -92,9 +93,11 @@ impl Pen {
         LONG_BYTES.min(longest.saturating_sub(2 * self.block_bytes) as usize)
     }
 
-    /// Begins a mount: what is appended from now on has a number of its own.
+    /// Begins a mount, or a recovery: what is appended from now on has a number of its own.
     pub(crate) fn begin_mount(&mut self) {
-        self.superblock.mount += 1;
+        if holds(Rule::MountsAreNumbered) {
+            self.superblock.mount += 1;
+        }
     }
 
     /// How long payloads of these lengths are as records.

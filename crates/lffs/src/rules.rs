@@ -67,7 +67,8 @@ backstitch_rules::registry! {
         RoomIsFreeOnceStartMoved,
         /// The superblock names an end that is not on the disk.
         EndIsLogged,
-        /// A mount's records have the number of an earlier mount.
+        /// A mount's records have the number of an earlier mount: what that one left behind the end
+        /// counts again.
         MountsAreNumbered,
     }
 
@@ -85,8 +86,6 @@ backstitch_rules::registry! {
         HomesAreFlushed,
         /// A record is written into a log of which the disk does not show yet that it is empty.
         EmptyIsFlushed,
-        /// The file system says that nothing is to be recovered before the log is empty.
-        EmptyBeforeClean,
     }
 }
 

@@ -467,9 +467,8 @@ impl Place<'_> {
             }
         }
         self.orphans(&home, &mut log, now, report)?;
-        if !holds(Rule::EmptyBeforeClean) {
-            self.host.log_is_home(site.device)?;
-        }
+        // All is at home: between these two steps a crash leaves a log that is empty, or, were they
+        // the other way round, one that is dropped.
         log.empty(true).map_err(from_log)?;
         self.host.log_is_home(site.device)
     }

@@ -7,8 +7,10 @@ use backstitch_layout::{
     Findable, HomeContents, JournalHost, JournalPlace, Left, LogDamage, LogKind, LogNote,
     LogReport, LogSite, NotedPlace, Orphans, RecoveryMark, Result, Timestamp,
 };
+use backstitch_lffs::rules::Rule;
 use backstitch_lffs::{LogMap, Unmounted};
 use backstitch_mechanisms::Ordering;
+use backstitch_rules::watch::{self, Form};
 use backstitch_wafs::Wafs;
 
 const BLOCK: u32 = 1024;
@@ -301,4 +303,27 @@ fn a_layout_that_hosts_no_log_is_not_told_to_make_one() {
             assert!(!why.contains("mkfs"), "{why}");
         }
     }
+}
+
+/// Somebody has repaired the file system, or written it by other means, since its log was written.
+#[test]
+fn what_a_log_holds_from_before_a_repair_is_dropped() {
+    for left in [Left::Clean, Left::ByOthers] {
+        let (home, log) = (Home::new(None, Left::Clean), made(1, LOG_BLOCKS));
+        home.mounted(Some(&log)).map(drop).unwrap();
+        crash(&home, &log, 7, 9);
+        home.leave(left);
+        home.recovered(Some(&log), LogDamage::Refuse).unwrap();
+        assert_eq!(home.first_byte(7), 0, "{left:?}");
+        assert!(opened(&log).is_empty(), "{left:?}");
+    }
+}
+
+/// The rule is off, and the test that is about it fails.
+#[test]
+fn without_the_question_whose_a_log_is_a_test_fails() {
+    watch::switch_off(Some((Rule::LogIsOfThisMount.into(), Form::Whole)));
+    let done = std::panic::catch_unwind(what_a_log_holds_from_before_a_repair_is_dropped);
+    watch::switch_off(None);
+    assert!(done.is_err());
 }

@@ -4,7 +4,7 @@
 //! comes of it.
 
 use backstitch_formats::{ExtRule, Rule, UfsRule};
-use backstitch_mechanisms::{JournalRule as Journal, OrderingRule as Ordering};
+use backstitch_mechanisms::{JournalRule as Journal, LffsRule as Lffs, OrderingRule as Ordering};
 use backstitch_rules::Id;
 
 /// Where the tests are, and the rules of layouts that each of them switches off.
@@ -55,7 +55,6 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
             Journal::LogEndsOnceAround,
         ],
     ),
-    ("crates/crash/tests/cases.rs", &[Journal::FreedAreRevoked]),
     (
         "crates/crash/tests/nested.rs",
         &[
@@ -63,6 +62,21 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
             Journal::PartsOfGroupsCount,
         ],
     ),
+];
+
+/// The same, of the logs of operations.
+const OF_LOGS_OF_OPERATIONS: &[(&str, &[Lffs])] = &[
+    (
+        "crates/lffs/tests/module.rs",
+        &[
+            Lffs::StartAfterLaterGroup,
+            Lffs::RoomIsFreeOnceStartMoved,
+            Lffs::RecordsAfterOtherVolumes,
+            Lffs::MountsAreNumbered,
+            Lffs::AnswersOnceLogged,
+        ],
+    ),
+    ("crates/mechanisms/tests/lffs.rs", &[Lffs::LogIsOfThisMount]),
 ];
 
 /// The same, of what all mechanisms share.
@@ -85,6 +99,7 @@ const OF_ORDERING: &[(&str, &[Ordering])] = &[
 pub fn test_of(rule: Id) -> Option<&'static str> {
     find(OF_LAYOUTS, rule)
         .or_else(|| find(OF_JOURNAL, rule))
+        .or_else(|| find(OF_LOGS_OF_OPERATIONS, rule))
         .or_else(|| find(OF_ORDERING, rule))
 }
 

@@ -30,8 +30,9 @@
 //! What the layout frees once something is stable it frees at T's end instead
 //! ([`Log::begin_close`]), in T itself: nothing leaks, and nothing is reused inside T. A freed
 //! block that is in the log is *revoked* in T, so that no older copy comes home over what the block
-//! holds next; logging it again in T takes the revocation back. Contents written into a block that
-//! an uncommitted T freed wait for T's hold.
+//! holds next; logging it again in T takes the revocation back. (Under `full` what it holds next is in
+//! the log too, and nothing is revoked.) Contents written into a block that an uncommitted T freed
+//! wait for T's hold.
 //!
 //! # Patchgroups over several volumes
 //!
@@ -304,7 +305,10 @@ impl Mechanism for JournalMechanism {
             return true;
         }
         let (_, was_logged) = self.transactions.note_freed(block);
-        if was_logged && holds(Rule::FreedAreRevoked) {
+        // Where all contents are journaled, what the block holds next has a later copy: an older one
+        // comes home to a free block, or is followed by that.
+        let is_revoked = was_logged && self.mode != JournalMode::Full;
+        if is_revoked && holds(Rule::FreedAreRevoked) {
             self.transactions.running.own.revokes.insert(block);
         }
         // A transaction that is closed and not committed shows the block to a replay that ends with

@@ -197,9 +197,7 @@ impl Log for LffsMechanism {
 
     fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId {
         self.transactions.start(volume);
-        if holds(Rule::MountsAreNumbered) {
-            self.pen.begin_mount();
-        }
+        self.pen.begin_mount();
         self.write_superblock(store, volume, Duration::ZERO, false)
     }
 

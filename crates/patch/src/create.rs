@@ -124,27 +124,40 @@ impl Graph {
         self.counters.note_peak();
         let id = self.id_of(index);
         if self.hook.is_some() {
-            let kind = self.kind_of(index);
-            self.emit(&if merged {
-                Event::Merge {
-                    into: id,
-                    kind,
-                    block,
-                    change,
-                    dependencies,
-                }
-            } else {
-                Event::Create {
-                    id,
-                    kind,
-                    block: Some(block),
-                    change: Some(change),
-                    held: false,
-                    dependencies,
-                }
-            });
+            self.tell_change(index, merged, block, change, dependencies);
         }
         id
+    }
+
+    #[cold]
+    fn tell_change(
+        &mut self,
+        index: u32,
+        merged: bool,
+        block: BlockId,
+        change: Change<'_>,
+        dependencies: &[PatchId],
+    ) {
+        let id = self.id_of(index);
+        let kind = self.kind_of(index);
+        self.emit(&if merged {
+            Event::Merge {
+                into: id,
+                kind,
+                block,
+                change,
+                dependencies,
+            }
+        } else {
+            Event::Create {
+                id,
+                kind,
+                block: Some(block),
+                change: Some(change),
+                held: false,
+                dependencies,
+            }
+        });
     }
 
     /// Whether [`create`](Self::create) would have the change be a part of `into`, a patch of the

@@ -189,8 +189,7 @@ impl Graph {
             self.make_unready(after);
         }
         if self.hook.is_some() {
-            let (after, before) = (self.id_of(after), self.id_of(before));
-            self.emit(&Event::Wait { after, before });
+            self.tell_wait(after, before);
         }
         // What the looks cost altogether stays within a few steps for every edge that is added.
         self.thinning_credit += 2;
@@ -200,6 +199,12 @@ impl Graph {
             self.thinning_credit -= u64::from(count);
             self.thin(after);
         }
+    }
+
+    #[cold]
+    fn tell_wait(&mut self, after: u32, before: u32) {
+        let (after, before) = (self.id_of(after), self.id_of(before));
+        self.emit(&Event::Wait { after, before });
     }
 
     /// Takes out the duplicates among what a patch depends on.

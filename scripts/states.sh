@@ -8,7 +8,7 @@ folder="${1:?usage: scripts/states.sh FOLDER [BINARY]}"
 backstitch="${2:-target/release/backstitch}"
 all="${STATES_ALL:-100000000}"
 each="${STATES_EACH:-3000000}"
-orderings="${ORDERINGS:-soft sync journal=ordered journal=full journal=writeback}"
+orderings="${ORDERINGS:-soft sync journal=ordered journal=full journal=writeback lffs-file interbuffer scheduler amom=delayed:100}"
 workloads="${WORKLOADS:-random:300 flushed:150 guided:150 cases ace:1 seq:1 long:10}"
 mkdir -p "$folder"
 
@@ -26,8 +26,8 @@ sum() {
 
 seed=1
 while [ "$(sum '*.json' states)" -lt "$all" ]; do
-    for ordering in $orderings; do
-        for workload in $workloads; do
+    for workload in $workloads; do
+        for ordering in $orderings; do
             piece="$folder/$ordering.$(echo "$workload" | tr -d :).$seed"
             [ -e "$piece.json" ] && continue
             started="$(date +%s)"

@@ -258,7 +258,7 @@ impl Ablation {
         let fate = match self.fate(cut, worlds, scouted) {
             // What recovery alone comes by is in no moment of a run.
             Fate::Survived { states, runs, .. } if !scouted.is_of_recovery(cut.site) => {
-                match leaves.compare(self, worlds, &scouted.runs_by(cut)) {
+                match leaves.compare(self, worlds, &scouted.runs_before_a_crash(cut)) {
                     Some(Compared::Alike(runs)) => Fate::Alike { runs },
                     other => Fate::Survived {
                         states,

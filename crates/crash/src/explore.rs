@@ -215,9 +215,10 @@ pub(crate) fn run(
                 spectator.at_rest(&machine.mount);
                 // A crash comes before the caller of the operation before it is answered, and what
                 // is written meanwhile: where each call waits, nothing would be left to lose.
+                let is_crash = |o: &Operation| matches!(o, Operation::Crash(_) | Operation::Cut);
                 let mut then = operations[number + 1..].iter();
                 let then = then.find(|then| !matches!(then, Operation::Round));
-                let is_cut_off = matches!(then, Some(Operation::Crash(_) | Operation::Cut));
+                let is_cut_off = is_crash(operation) || then.is_some_and(is_crash);
                 if !is_cut_off || operation.is_flush() {
                     machine.answer(operation, spectator)?;
                 }

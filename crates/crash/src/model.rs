@@ -178,6 +178,8 @@ pub(crate) struct Model {
     pub(crate) comes_after: BTreeSet<(u32, u32)>,
     /// Grows with every promise: a state that was right under the same number is right still.
     pub(crate) promises: u64,
+    /// Names that the reclaim took away: no caller waits for that.
+    taken_away: BTreeSet<(ObjectId, Vec<u8>)>,
 }
 
 /// The root directory's place among the objects.
@@ -357,6 +359,12 @@ impl Model {
         }
     }
 
+    /// The reclaim took a name away. It is gone once somebody waits for that.
+    pub(crate) fn take_away(&mut self, directory: ObjectId, name: &[u8]) {
+        self.remove(directory, name);
+        self.taken_away.insert((directory, name.to_vec()));
+    }
+
     /// A file that is not on the disk at all was moved to a name: what was written into it comes
     /// along.
     pub(crate) fn note_moved_new(&mut self, directory: ObjectId, name: &[u8]) {
@@ -516,13 +524,19 @@ impl Model {
         for id in 0..self.objects.len() {
             let object = &mut self.objects[id];
             object.settle_attributes();
-            object.entries.values_mut().for_each(History::settle);
+            for (name, entry) in &mut object.entries {
+                let is_taken = || self.taken_away.contains(&(id, name.clone()));
+                if entry.current().is_some() || !is_taken() {
+                    entry.settle();
+                }
+            }
             object.must_exist = id == ROOT || !object.names.is_empty();
         }
     }
 
     /// Everything is on stable storage.
     pub(crate) fn promise_all(&mut self) {
+        self.taken_away.clear();
         self.promise_metadata();
         for object in &mut self.objects {
             object.settle_contents();

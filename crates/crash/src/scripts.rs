@@ -234,6 +234,11 @@ const SCRIPTS: &[(&str, &str)] = &[
         "mkdir A; mkdir B; mkdir C; mkdir A/d; sync; rename A/d B/d; round; round; round; cut; reclaim 100; rename B/d C/d; \
          mkdir C/d/e",
     ),
+    // A crash leaves a directory without a name, and the one that its `..` leads to is removed.
+    (
+        "nameless-directory-below",
+        "mkdir A; sync; mkdir A/b; round; round; cut; rmdir A",
+    ),
     // It moves on before anybody has looked for its names.
     (
         "directories-wait-for-names",

@@ -568,6 +568,10 @@ fn orphans() -> Vec<String> {
         "creat f; link f g; sync;; open f; unlink f; unlink g; fsync /; creat f; write f 0 3000; fsync f",
         "creat f; setxattr f user.a x; creat g; setxattr g user.a x; sync;; open f; unlink f; sync; setxattr g user.a y; fsync g",
         "creat f; write f 0 20000; sync;; truncate f 100; unlink f; sync; creat g; write g 0 20000; fsync g",
+        // Closed in a later transaction than it lost its name in, when the log has no copy of its
+        // indirect block any more: recovery goes by that block until the freeing is committed.
+        "creat f #1; creat g; write f 12288 3000; sync;; open f; unlink f; sync; log-tail; log-tail; close #1; work; write g 0 18000; \
+         log-close; sync",
     ]);
     scripts.push(spread_orphans());
     scripts

@@ -139,7 +139,7 @@ impl Machine {
             let names = self.names_in(inode, &mut Nobody)?;
             for name in known {
                 if !names.iter().any(|(there, _)| *there == name) {
-                    self.model.borrow_mut().remove(id, &name);
+                    self.model.borrow_mut().take_away(id, &name);
                 }
             }
         }

@@ -24,10 +24,7 @@ pub use backstitch_ufs::rules::Rule as UfsRule;
 pub use backstitch_unixfs::rules::Rule;
 
 /// Every layout that has tools; the first is [`usual`].
-pub const ALL: &[Layout] = &[
-    Layout::unregistered(&ExtTools),
-    Layout::unregistered(&UfsTools),
-];
+pub const ALL: &[Layout] = &[Layout::by(&ExtTools), Layout::by(&UfsTools)];
 
 /// The order rules that layouts share, and those that each of them states.
 pub const RULES: &[&[Site]] = &[Rule::SITES, ExtRule::SITES, UfsRule::SITES];
@@ -49,8 +46,8 @@ pub struct Unknown {
 }
 
 impl Layout {
-    /// A layout that is not registered, for a test of one.
-    pub const fn unregistered(tools: &'static dyn Tools) -> Layout {
+    /// The layout with these tools, for the first of its types.
+    const fn by(tools: &'static dyn Tools) -> Layout {
         Layout {
             tools,
             type_index: 0,

@@ -317,7 +317,8 @@ impl Graph {
     /// The block's version in flight is on stable storage: its patches commit, and what waited for
     /// them may become ready.
     ///
-    /// The commit point of every patch in that version is the flush before this call.
+    /// The write of the version is the commit point of every patch in it; the flush before this call
+    /// has made it certain.
     pub fn complete_write(&mut self, block: BlockId) {
         let Some(b) = self.blocks.get_mut(block.0 as usize) else {
             return;

@@ -14,7 +14,7 @@
 //!
 //! * A thread that has switched nothing off has every rule.
 //! * Sites have numbers that are unique over all registries: each crate's begin at a base of its
-//!   own: `unixfs` 0, `ext` 256, `ordering` 512, `journal` 640, `wafs` 768, `lffs` 832.
+//!   own: `unixfs` 0, `ext` 256, `ufs` 288, `ordering` 512, `journal` 640, `wafs` 768, `lffs` 832.
 
 mod site;
 pub mod watch;

@@ -57,7 +57,7 @@ impl Call for Room {
     }
 }
 
-/// Ends the running transaction.
+/// Closes the running transaction: its commit record is then stated, and is yet to be written.
 #[derive(Default)]
 pub(crate) struct Commit {
     at: AtCommit,

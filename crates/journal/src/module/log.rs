@@ -68,11 +68,13 @@ impl JournalMechanism {
         }
     }
 
-    /// Puts a transaction's blocks into the log; the commit record waits for the first `awaited` of
-    /// them at least. Returns what is on stable storage once it is committed: the commit record,
-    /// and what need not be there before that.
+    /// States the patches that put a transaction's blocks into the log; nothing is written here. The
+    /// commit record waits for the first `awaited` of them at least. Returns what is on stable
+    /// storage once it is committed: the commit record, and what need not be there before that.
     ///
-    /// The commit record is the commit point of the transaction.
+    /// The write of the commit record is the commit point of the transaction; it is certain once
+    /// the flush of its batch has returned (`Graph::complete_write`). A replay counts a transaction
+    /// only if it finds that record (`recovery/scan.rs`).
     fn append(
         &self,
         store: &mut Store,
@@ -253,8 +255,9 @@ impl Log for JournalMechanism {
         debug_assert_eq!(log.len(), needed as usize);
         let awaited = self.revoke_blocks_awaited(revokes.len());
         if let Some(commit) = self.append(store, volume, now, &log, awaited) {
-            // The commit record waits for copies, contents and earlier holds. One of them waits for
-            // this transaction where a block has two uses in a damaged file system: as contents,
+            // From here on all that waits for the transaction waits for its commit record. This fails
+            // only where something that the record waits for (copies, contents, earlier holds) waits
+            // for this transaction: where a block of a damaged file system has two uses, as contents
             // and in the log.
             let added = store.graph_mut().add_dependency(hold, commit);
             added.map_err(|error| CloseError::Contradiction(error.to_string()))?;

@@ -17,8 +17,9 @@
 //! ```
 //!
 //! *Copies* are the blocks' bytes at that moment, shared with the cache until somebody changes
-//! them. The commit record waits for all of them, and for the transaction before it, so commit
-//! records reach the disk in sequence. The hold waits for the commit record, and is the layout's
+//! them. The commit record waits for all of them (but where it has a checksum of them and may go in
+//! one batch with them: `journal_async_commit`), and for the transaction before it, so commit records
+//! reach the disk in sequence. The hold waits for the commit record, and is the layout's
 //! name for everything in T: what the layout is told of a patch is T's hold, so *stable* means
 //! committed for all who ask.
 //!

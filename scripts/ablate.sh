@@ -15,7 +15,7 @@ ablate() {
 }
 
 # By parts of their names.
-only_ufs="initialised,clean-taken,record-kept,clean-only-after,groups-are,record-is-of-last,if-cleared,clears-dead,frees-after-clearing"
+only_ufs="initialised,pointers-go,clean-taken,record-kept,clean-only-after,groups-are,record-is-of-last,if-cleared,clears-dead,frees-after-clearing"
 
 {
     ablate --ordering "${1:-soft,sync,journal=ordered,journal=writeback,journal=full}"

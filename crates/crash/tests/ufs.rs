@@ -1,10 +1,10 @@
 //! UFS: what is believed of an image that was not unmounted, and how it is recovered.
 
-use backstitch_crash::{Fork, ImageOptions};
+use backstitch_crash::{Campaign, Fork, ImageOptions, Observer, Workload, parse_script, standard};
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::CheckOptions;
-use backstitch_layout::{FileType, NewInode};
+use backstitch_layout::{Error, FileType, NewInode, SetAttributes, flags};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Operation;
 use backstitch_rules::watch::{self, Form};
@@ -156,4 +156,66 @@ fn an_image_with_what_a_crash_left_is_not_called_clean() {
     assert!(with_rule(rule, true, || is_called_clean(true)));
     assert!(!with_rule(rule, true, || is_called_clean(false)));
     assert!(with_rule(rule, false, || is_called_clean(false)));
+}
+
+/// Switches a rule off, where there is one, in every thread that explores.
+struct Without(Option<Rule>);
+
+impl Observer for Without {
+    fn thread_starts(&self) {
+        watch::switch_off(self.0.map(|rule| (rule.into(), Form::Whole)));
+    }
+}
+
+/// Whether a state is found that no crash may leave.
+fn is_damaged(of: (&str, u32), ordering: Ordering, text: &str, off: Option<Rule>) -> bool {
+    let workload = Workload {
+        name: "script".to_owned(),
+        operations: parse_script(text).expect("it can be read"),
+        setup: 0,
+    };
+    let campaign = Campaign {
+        workloads: vec![workload],
+        image: image(of),
+        most_states_each: 20_000,
+        most_failures: 1,
+        ..standard::campaign(ordering, 1, 2)
+    };
+    let results = campaign.run(&Without(off)).expect("the engine runs");
+    !results.failures.is_empty()
+}
+
+/// A hole behind the old end is filled, and no time goes by since the file became longer: the size
+/// and the pointer are all that the two changes differ in.
+#[test]
+fn a_pointer_comes_with_the_size_that_it_is_within() {
+    let text = "mkdir A; creat A/foo; write A/foo 0 3000; sync; truncate A/foo 40000; \
+                write A/foo 20000 3000";
+    let rule = Some(Rule::PointersGoWithSize);
+    for of in IMAGES {
+        assert!(!is_damaged(of, Ordering::SOFT, text, None), "{of:?}");
+        assert!(is_damaged(of, Ordering::SOFT, text, rule), "{of:?}");
+    }
+}
+
+/// Flags that an inode of UFS has no place for.
+#[test]
+fn flags_that_would_be_lost_are_refused() {
+    let mut mount = open(image(IMAGES[3]).make().unwrap(), Ordering::SOFT);
+    let mut set = |flags: u32| {
+        let set = SetAttributes {
+            flags: Some(flags),
+            ..SetAttributes::default()
+        };
+        mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+            let root = fs.root();
+            fs.set_attributes(v, root, &set, now)?;
+            Ok(fs.attributes(v, root)?.flags & flags::SETTABLE)
+        })
+    };
+    assert_eq!(set(flags::NODUMP).unwrap(), flags::NODUMP);
+    for lost in [flags::NOATIME, flags::SYNC, flags::NODUMP | flags::DIRSYNC] {
+        assert!(matches!(set(lost), Err(Error::NotSupported)), "{lost:#x}");
+    }
+    assert_eq!(set(0).unwrap(), 0);
 }

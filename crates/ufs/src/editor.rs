@@ -9,6 +9,7 @@ use crate::format::inode::{
     Offsets, POINTERS, SF_APPEND, SF_IMMUTABLE, UF_APPEND, UF_IMMUTABLE, UF_NODUMP,
 };
 use crate::format::{ByteOrder, Version};
+use crate::rules::{Rule, holds};
 
 /// The largest inode.
 const BYTES_MAX: usize = 256;
@@ -128,7 +129,16 @@ impl<const BIG: bool> backstitch_unixfs::format::InodeEditor for InodeEditor<BIG
         let new = self.bytes();
         let first = new.iter().zip(old).position(|(new, old)| new != old)?;
         let last = new.iter().zip(old).rposition(|(new, old)| new != old)?;
-        Some(field_at(self.version, first).start..field_at(self.version, last).end)
+        let mut start = field_at(self.version, first).start;
+        let end = field_at(self.version, last).end;
+        // To a checker a pointer past the end is damage, and what made the file long enough for it
+        // may be a patch of the size alone. A patch of pointers has the size in it as well: so the
+        // two overlap, and the pointers come after the size.
+        let pointers = self.at().pointers..self.at().pointer(self.version, POINTERS);
+        if new[pointers.clone()] != old[pointers] && holds(Rule::PointersGoWithSize) {
+            start = start.min(self.at().size);
+        }
+        Some(start..end)
     }
 
     fn changes_map(&self, old: &[u8]) -> bool {
@@ -253,17 +263,23 @@ mod tests {
         for bytes in [1, 512, 1 << 32, 1 << 50] {
             assert_eq!(differing::<false>(&[0; 128], &|e| e.set_size(bytes)), 8..16);
             assert_eq!(differing::<true>(&[0; 256], &|e| e.set_size(bytes)), 16..24);
-            let pointer = 112 + 14 * 8;
-            let changed = differing::<true>(&[0; 256], &|e| e.set_pointer(14, BlockNumber(bytes)));
-            assert_eq!(changed, pointer..pointer + 8);
         }
-        assert_eq!(
-            differing::<false>(&[0; 128], &|e| e.set_pointer(2, BlockNumber(1))),
-            48..52
-        );
         assert_eq!(
             differing::<false>(&[0; 128], &|e| e.set_sectors(256)),
             104..108
+        );
+    }
+
+    #[test]
+    fn a_change_of_pointers_has_the_size_in_it() {
+        for bytes in [1, 512, 1 << 32, 1 << 50] {
+            let pointer = 112 + 14 * 8;
+            let changed = differing::<true>(&[0; 256], &|e| e.set_pointer(14, BlockNumber(bytes)));
+            assert_eq!(changed, 16..pointer + 8);
+        }
+        assert_eq!(
+            differing::<false>(&[0; 128], &|e| e.set_pointer(2, BlockNumber(1))),
+            8..52
         );
     }
 

@@ -34,6 +34,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     const LINK_MAX: u16 = LINK_MAX;
     const SECTORS_MAX: u64 = u32::MAX as u64;
     const DIRECTORY_BYTES_MAX: u64 = DIRECTORY_BYTES_MAX;
+    const FLAGS_KEPT: u32 = flags::IMMUTABLE | flags::APPEND | flags::NODUMP;
     const CLEARS_FREED: bool = true;
 
     fn type_name(&self) -> &'static str {

@@ -17,6 +17,12 @@ backstitch_rules::registry! {
         InodeBitAfterInitialised,
     }
 
+    // The pointers of an inode.
+    Condition {
+        /// A pointer is on the disk, and the size is not that makes it one within the file.
+        PointersGoWithSize,
+    }
+
     // Mounting and reclaiming.
     Dependency {
         /// The image says that it is clean, but something was changed.

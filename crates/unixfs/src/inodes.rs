@@ -350,6 +350,10 @@ impl<F: Format> UnixFs<F> {
         if inode.flags() & flags::IMMUTABLE != 0 && *set != only_flags {
             return Err(Error::NotPermitted.into());
         }
+        let lost = flags::SETTABLE & !F::FLAGS_KEPT;
+        if set.flags.is_some_and(|wanted| wanted & lost != 0) {
+            return Err(Error::NotSupported.into());
+        }
         let acl = match set.permissions {
             Some(permissions) => F::gather_permissions(self, v, (number, &inode), permissions)?,
             None => None,

@@ -13,7 +13,7 @@ mod inode;
 mod space;
 
 use backstitch_layout::{
-    BlockNumber, DirectoryEntry, InodeNumber, NewInode, SetXattrMode, Step, Timestamp,
+    BlockNumber, DirectoryEntry, InodeNumber, NewInode, SetXattrMode, Step, Timestamp, flags,
 };
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
@@ -51,6 +51,8 @@ pub trait Format: Space + Sized + Send + 'static {
     const DIRECTORY_BYTES_MAX: u64;
     /// The flag of directories with an [index](Self::has_index) on the disk; 0 where there are none.
     const INDEX_FLAG: u32 = 0;
+    /// The flags of `chattr` that an inode has a place for.
+    const FLAGS_KEPT: u32 = flags::SETTABLE;
     /// Whether an inode is [cleared](InodeEditor::clear) on the disk before what it has is freed: in
     /// UFS, where a checker takes an inode that has a type for one that is in use. In ext its links
     /// tell.

@@ -158,7 +158,7 @@ fn a_log_on_a_disk_of_its_own_is_written_there_and_waits_for_no_head() {
     assert!(one.log_trace.is_empty());
     assert!(two.log_trace.len() > 200, "{}", two.log_trace.len());
     assert!(
-        two.elapsed_seconds < 0.9 * one.elapsed_seconds,
+        two.elapsed_seconds < one.elapsed_seconds,
         "one {}, two {}",
         one.elapsed_seconds,
         two.elapsed_seconds

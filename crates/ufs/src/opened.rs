@@ -36,6 +36,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     const DIRECTORY_BYTES_MAX: u64 = DIRECTORY_BYTES_MAX;
     const FLAGS_KEPT: u32 = flags::IMMUTABLE | flags::APPEND | flags::NODUMP;
     const CLEARS_FREED: bool = true;
+    const SHARES_ATTRIBUTES: bool = false;
 
     fn type_name(&self) -> &'static str {
         self.sb.version.name()
@@ -225,6 +226,10 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         Err(Error::NotSupported.into())
     }
 
+    fn attribute_runs(&self, number: InodeNumber, inode: &Inode) -> Step<Vec<Run>> {
+        self.runs_of_attributes(number, inode)
+    }
+
     fn gather_attribute_release(
         fs: &mut Open<BIG>,
         v: &mut Volume<'_>,
@@ -235,7 +240,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
             return Ok(());
         };
         let inode = fs.read_dead_inode(v, number)?;
-        let runs = fs.format.attribute_runs(number, &inode)?;
+        let runs = fs.format.runs_of_attributes(number, &inode)?;
         fs.gather_freeing(v, &runs)
     }
 
@@ -250,7 +255,7 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
             return Ok(());
         };
         let inode = fs.read_dead_inode(v, number)?;
-        let runs = fs.format.attribute_runs(number, &inode)?;
+        let runs = fs.format.runs_of_attributes(number, &inode)?;
         fs.free_runs(v, &runs);
         Ok(())
     }

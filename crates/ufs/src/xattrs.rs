@@ -69,7 +69,7 @@ pub(crate) fn parse(order: ByteOrder, bytes: &[u8]) -> Result<Vec<Attribute<'_>>
 
 impl<const BIG: bool> UfsFormat<BIG> {
     /// The fragments that an inode's attributes are in.
-    pub(crate) fn attribute_runs(&self, number: InodeNumber, inode: &Inode) -> Step<Vec<Run>> {
+    pub(crate) fn runs_of_attributes(&self, number: InodeNumber, inode: &Inode) -> Step<Vec<Run>> {
         let corrupt = |fault| Error::corrupt(Structure::Attributes(number), fault);
         let (block_bytes, bytes) = (self.sb.block_bytes, inode.attribute_bytes);
         if bytes > 2 * block_bytes {
@@ -100,7 +100,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         number: InodeNumber,
         inode: &Inode,
     ) -> Step<Vec<u8>> {
-        let runs = self.attribute_runs(number, inode)?;
+        let runs = self.runs_of_attributes(number, inode)?;
         let fragments = || runs.iter().flat_map(|run| run.blocks());
         if fragments().filter(|fragment| !v.want(*fragment)).count() > 0 {
             return Err(Stop::Miss);

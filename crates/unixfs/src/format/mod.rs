@@ -57,6 +57,8 @@ pub trait Format: Space + Sized + Send + 'static {
     /// UFS, where a checker takes an inode that has a type for one that is in use. In ext its links
     /// tell.
     const CLEARS_FREED: bool = false;
+    /// Whether several inodes may have the same block of attributes.
+    const SHARES_ATTRIBUTES: bool = true;
 
     /// What its type is called (`mount -t`).
     fn type_name(&self) -> &'static str;
@@ -244,6 +246,16 @@ pub trait Format: Space + Sized + Send + 'static {
         value: (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
     ) -> Step<()>;
+    /// The blocks of an inode's attributes: they are in use, and the inode counts them. Most formats
+    /// have one.
+    ///
+    /// # Errors
+    /// [`Corrupt`](backstitch_layout::Error::Corrupt) where they cannot be attributes' blocks.
+    fn attribute_runs(&self, _number: InodeNumber, inode: &Self::Inode) -> Step<Vec<Run>> {
+        let block = inode.attribute_block();
+        let is_there = block != BlockNumber::NONE;
+        Ok(is_there.then(|| Run::one(block)).into_iter().collect())
+    }
     /// Looks up and checks all that releasing an attribute block needs: it cannot fail after this.
     /// `of` is the inode that is freed, as in
     /// [`release_attribute_block`](Self::release_attribute_block).

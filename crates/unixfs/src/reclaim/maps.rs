@@ -108,7 +108,7 @@ impl<F: Format> UnixFs<F> {
             // It is being freed, and what it maps may belong to others already. But it still counts
             // as a user of its attributes.
             let inode = self.read_any_inode(v, number)?;
-            mark_attributes(r, number, &inode)?;
+            self.mark_attributes(r, number, &inode)?;
             r.leaving.push(number);
             return Ok(Corrected::Wholly);
         }
@@ -147,13 +147,24 @@ impl<F: Format> UnixFs<F> {
         } else {
             self.format.gather_features(v, number, &inode)?;
         }
-        mark_attributes(r, number, &inode)?;
-        blocks += u64::from(inode.attribute_block() != BlockNumber::NONE);
+        blocks += self.mark_attributes(r, number, &inode)?;
         if !is_held {
             self.correct_sectors(v, number, &inode, blocks)?;
             r.note_links(number, &inode);
         }
         Ok(Corrected::Wholly)
+    }
+
+    /// Counts an inode's reference to its attributes, which others may share, and marks all blocks
+    /// of them. Returns how many these are.
+    fn mark_attributes(&self, r: &mut Reclaim, number: InodeNumber, inode: &F::Inode) -> Step<u64> {
+        let block = inode.attribute_block();
+        let runs = self.format.attribute_runs(number, inode)?;
+        let references = r.attribute_blocks.get(&block);
+        let is_shared = references.is_some_and(|references| references.counted > 0);
+        mark_runs(r, number, &runs, is_shared && F::SHARES_ATTRIBUTES)?;
+        r.count_attributes(number, block);
+        Ok(runs.iter().map(|run| run.len).sum())
     }
 
     /// A symlink's target is where its size says, or nobody knows what its pointers are.
@@ -215,16 +226,4 @@ impl<F: Format> UnixFs<F> {
 
 fn mark_runs(r: &mut Reclaim, number: InodeNumber, runs: &[Run], again: bool) -> Step<()> {
     runs.iter().try_for_each(|run| r.mark(number, *run, again))
-}
-
-/// Counts an inode's reference to its attribute block, which others may share, and marks that.
-fn mark_attributes(r: &mut Reclaim, number: InodeNumber, inode: &impl Inode) -> Step<()> {
-    let block = inode.attribute_block();
-    if block != BlockNumber::NONE {
-        let references = r.attribute_blocks.get(&block);
-        let again = references.is_some_and(|references| references.counted > 0);
-        r.mark(number, Run::one(block), again)?;
-    }
-    r.count_attributes(number, block);
-    Ok(())
 }

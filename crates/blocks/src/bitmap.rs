@@ -3,6 +3,8 @@
 //! The functions on bytes take a set bit for *in use*. [`Bits`] says where in its block a group's
 //! bitmap begins and whether a set bit means that or the opposite; [`Marks`] reads either.
 
+use std::borrow::Cow;
+
 use backstitch_layout::BlockNumber;
 
 /// Where the bits of a group are, and what a set one means. ext has a block for the bits alone, and
@@ -124,6 +126,25 @@ pub fn set_range(bytes: &mut [u8], from: usize, to: usize) {
     }
 }
 
+/// The bits `from..to`, which must exist, as a bitmap of their own. Bits behind them are clear.
+pub fn part(bytes: &[u8], from: usize, to: usize) -> Cow<'_, [u8]> {
+    let (within, end) = (from % 8, to.div_ceil(8));
+    if within == 0 && to.is_multiple_of(8) {
+        return Cow::Borrowed(&bytes[from / 8..end]);
+    }
+    let count = to - from;
+    let byte_at = |at: usize| u16::from(bytes.get(at).copied().unwrap_or(0));
+    let shifted = |at: usize| (byte_at(at) | byte_at(at + 1) << 8) >> within;
+    let first = from / 8;
+    let mut part: Vec<u8> = (first..first + count.div_ceil(8))
+        .map(|at| shifted(at) as u8)
+        .collect();
+    if let (Some(last), bits @ 1..) = (part.last_mut(), count % 8) {
+        *last &= (1 << bits) - 1;
+    }
+    Cow::Owned(part)
+}
+
 /// The first clear bit in `from..to`, looking at eight bytes at a time.
 pub fn find_zero(bytes: &[u8], from: usize, to: usize) -> Option<usize> {
     find(bytes, from, to, 0)
@@ -221,6 +242,19 @@ mod tests {
         assert_eq!(count_zeros(&bytes, 168), 3);
         assert_eq!(count_zeros(&bytes, 167), 2);
         assert_eq!(count_zeros(&bytes, 3), 0);
+    }
+
+    #[test]
+    fn a_part_has_the_bits_from_its_first_one_on() {
+        let bytes: Vec<u8> = (0..9_u32).map(|byte| (byte * 91 + 37) as u8).collect();
+        for (from, to) in [(0, 72), (8, 24), (0, 13), (5, 8), (5, 29), (13, 72), (7, 7)] {
+            let part = part(&bytes, from, to);
+            assert_eq!(part.len(), (to - from).div_ceil(8));
+            for bit in 0..part.len() * 8 {
+                let expected = from + bit < to && test(&bytes, from + bit);
+                assert_eq!(test(&part, bit), expected, "{from}..{to} bit {bit}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The bitmaps: what is marked as used but is not.
 
+use std::borrow::Cow;
+
 use backstitch_layout::{Error, GroupNumber, InodeNumber, ReclaimStep, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
@@ -20,8 +22,8 @@ const GROUPS_AHEAD: u32 = 16;
 
 /// What is known of the blocks of a group.
 struct Part<'r> {
-    used: &'r [u8],
-    touched: &'r [u8],
+    used: Cow<'r, [u8]>,
+    touched: Cow<'r, [u8]>,
     blocks: usize,
 }
 
@@ -74,12 +76,13 @@ impl<F: Format> UnixFs<F> {
 
     /// What is known of a group's blocks.
     fn used_part<'r>(&self, r: &'r Reclaim, group: GroupNumber) -> Part<'r> {
-        let bytes = self.format.blocks_per_group() as usize / 8;
-        let range = group.index() * bytes..(group.index() + 1) * bytes;
+        let blocks = self.format.blocks_in_group(group) as usize;
+        // In UFS a group may begin within a byte.
+        let first = (self.format.group_first_block(group) - r.first_data_block) as usize;
         Part {
-            used: &r.used[range.clone()],
-            touched: &r.touched[range],
-            blocks: self.format.blocks_in_group(group) as usize,
+            used: bitmap::part(&r.used, first, first + blocks),
+            touched: bitmap::part(&r.touched, first, first + blocks),
+            blocks,
         }
     }
 
@@ -111,10 +114,10 @@ impl<F: Format> UnixFs<F> {
         let bits = self.format.block_bits(group);
         let bytes = read_bits(v, &bits)?;
         let marked = bits.marks(&bytes);
-        let lost =
-            (used.iter().zip(touched).zip(marked.used_bytes())).any(|((u, t), m)| u & !t & !m != 0);
+        let lost = (used.iter().zip(touched.iter()).zip(marked.used_bytes()))
+            .any(|((u, t), m)| u & !t & !m != 0);
         let is_lost = |bit: &usize| {
-            bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !marked.is_used(*bit)
+            bitmap::test(&used, *bit) && !bitmap::test(&touched, *bit) && !marked.is_used(*bit)
         };
         if lost && let Some(bit) = (0..blocks).find(is_lost) {
             let bitmap = Structure::BlockBitmap { group };
@@ -154,7 +157,7 @@ impl<F: Format> UnixFs<F> {
         let mut runs: Vec<Run> = Vec::new();
         for bit in 0..blocks {
             let is_leaked =
-                marked.is_used(bit) && !bitmap::test(used, bit) && !bitmap::test(touched, bit);
+                marked.is_used(bit) && !bitmap::test(&used, bit) && !bitmap::test(&touched, bit);
             if is_leaked {
                 push_run(&mut runs, first + bit as u64, 1);
             }

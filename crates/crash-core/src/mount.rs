@@ -309,12 +309,24 @@ impl Mount {
         &mut self,
         operation: Operation<'_>,
         watcher: &mut dyn Watcher,
+        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
+    ) -> Result<T> {
+        self.run_stepwise(operation, watcher, body, |_| Ok(()))
+    }
+
+    /// The same, and `after_step` is called after each step of a long operation but the last.
+    pub fn run_stepwise<T>(
+        &mut self,
+        operation: Operation<'_>,
+        watcher: &mut dyn Watcher,
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
+        mut after_step: impl FnMut(&mut Mount) -> Result<()>,
     ) -> Result<T> {
         loop {
             if let Some(done) = self.run_step(operation, watcher, &mut body)? {
                 return Ok(done);
             }
+            after_step(self)?;
             // Others may come between the steps of a long operation, and so may the end of a
             // transaction.
             self.tend_log(self.clock.0, watcher)?;

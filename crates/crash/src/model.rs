@@ -55,6 +55,15 @@ impl<T> History<T> {
         self.stable += later.take_while(|under| under.contains(&group)).count();
     }
 
+    /// A value that came just before the newest one, in the same operation.
+    fn insert_before_current(&mut self, value: T) {
+        let newest = self.values.len() - 1;
+        if self.stable < newest {
+            self.values.insert(newest, value);
+            self.under.insert(newest, self.under[newest].clone());
+        }
+    }
+
     pub(crate) fn current(&self) -> &T {
         &self.values[self.values.len() - 1]
     }
@@ -386,6 +395,10 @@ impl Model {
     }
 
     fn set_entry(&mut self, directory: ObjectId, name: &[u8], value: Option<ObjectId>) {
+        // Somebody has made the name again: what becomes of it now is promised like any other.
+        if value.is_some() {
+            self.taken_away.remove(&(directory, name.to_vec()));
+        }
         self.objects[directory]
             .entries
             .entry(name.to_vec())
@@ -398,6 +411,11 @@ impl Model {
         object.names.remove(&(directory, name.to_vec()));
         object.moved_new.remove(&(directory, name.to_vec()));
         object.must_exist &= !object.names.is_empty();
+    }
+
+    /// A change to the newest contents is under way, and has come so far.
+    pub(crate) fn note_step(&mut self, id: ObjectId, contents: Contents) {
+        (self.objects[id].contents).insert_before_current(contents);
     }
 
     pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Contents) {

@@ -406,18 +406,11 @@ fn first_foreign(
     is_excused: impl Fn(&[Contents], u64) -> bool,
 ) -> Option<(u64, u8)> {
     let len = shown.len();
-    // A size between two versions': a long write is done in steps, and so is a long reservation,
-    // which may pass the size of a version from before a cut.
+    // A size between two versions': a long write is done in steps.
     let is_between = versions.iter().all(|version| version.len() != len);
-    let is_passed = |at: usize| {
-        let before = at.checked_sub(1).map(|before| versions[before].len());
-        len.is_multiple_of(PIECE) && before.is_some_and(|before| before < len)
-    };
-    let is_sized = |at: &usize| {
-        let size = versions[*at].len();
-        size == len || size > len && (is_between || is_passed(*at))
-    };
-    let sized: Vec<usize> = (0..versions.len()).filter(is_sized).collect();
+    let sized: Vec<usize> = (0..versions.len())
+        .filter(|at| versions[*at].len() == len || is_between && versions[*at].len() > len)
+        .collect();
     let explained = |at: u64, byte: u8| {
         sized.iter().any(|sized| {
             let has = |version: &&Contents| version.len() > at;
@@ -582,28 +575,32 @@ mod tests {
         assert_eq!(first_foreign(&shown, false), Some((15, 1)));
     }
 
-    /// A file that was written in steps, cut, and made longer by zeros in steps has a size of the
-    /// first growth again.
+    /// A file that was cut and made longer at once shows what it held before the cut, as a whole, or
+    /// what it held after: not its old size with what came behind the cut.
     #[test]
-    fn a_size_that_comes_again_may_be_of_the_later_growth() {
+    fn a_size_from_before_a_cut_comes_again_only_if_a_version_has_it() {
         let contents = |written: usize, len: u64| {
             let mut contents = Contents::default();
             contents.write(0, &vec![1; written]);
             contents.resize(len);
             contents
         };
-        let versions = |first: usize| {
-            let sizes = [(first, first), (4096, 4096), (1500, 1500), (1500, 6144)];
-            sizes.map(|(written, len)| contents(written, len as u64))
+        let versions = [
+            contents(2048, 2048),
+            contents(4096, 4096),
+            contents(1500, 1500),
+            contents(1500, 6144),
+        ];
+        let torn = contents(1500, 2048);
+        let first_foreign = |versions: &[Contents], shown: &Contents| {
+            super::first_foreign(shown, versions, true, |_, _| false)
         };
-        let first_foreign = |shown: &Contents, first| {
-            super::first_foreign(shown, &versions(first), true, |_, _| false)
-        };
-        assert_eq!(first_foreign(&contents(1500, 2048), 2048), None);
-        assert_eq!(first_foreign(&contents(2048, 2048), 2048), None);
-        assert_eq!(first_foreign(&contents(100, 2048), 2048), Some((100, 0)));
-        // No step ends within a block.
-        assert_eq!(first_foreign(&contents(1500, 2000), 2000), Some((1500, 0)));
+        assert_eq!(first_foreign(&versions, &torn), Some((1500, 0)));
+        assert_eq!(first_foreign(&versions, &contents(2048, 2048)), None);
+        // It was made longer in steps, and one of them ended there.
+        let [first, second, third, last] = versions;
+        let versions = [first, second, third, torn.clone(), last];
+        assert_eq!(first_foreign(&versions, &torn), None);
     }
 
     #[test]

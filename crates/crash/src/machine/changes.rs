@@ -172,13 +172,25 @@ impl Machine {
             let blocks = at / block_bytes..(at + len).div_ceil(block_bytes);
             self.model.borrow_mut().give_back(id, blocks);
         }
-        // A long one is done in steps, and a crash may come between them.
         let end = (at + len).min(contents.len());
-        self.model.borrow_mut().set_contents(id, contents);
+        self.model.borrow_mut().set_contents(id, contents.clone());
         let scope = operations::allocate(inode, how, at, len);
-        let done = self.mount.run(scope, watcher, |fs, v, now| {
+        let body = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, now| {
             fs.allocate(v, inode, how, at, len, now)
-        });
+        };
+        // A long one is done in steps, and a crash may come between them: each size that it passes is
+        // one that the file has had.
+        let model = &self.model;
+        let after_step = |mount: &mut Mount| {
+            if grows {
+                let size = mount.look(|fs, v, _| fs.attributes(v, inode))?.size_bytes;
+                let mut so_far = contents.clone();
+                so_far.resize(size);
+                model.borrow_mut().note_step(id, so_far);
+            }
+            Ok(())
+        };
+        let done = self.mount.run_stepwise(scope, watcher, body, after_step);
         let mut model = self.model.borrow_mut();
         if done.is_err() {
             model.set_contents(id, before);

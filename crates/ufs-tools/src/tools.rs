@@ -8,11 +8,10 @@ use backstitch_layout::tools::{
 };
 use backstitch_ordering::CrashRecord;
 use backstitch_ufs::Ufs;
-use backstitch_ufs::format::MountRecord;
-use backstitch_ufs::format::record::RECORD_AT;
 use backstitch_ufs::format::superblock::{
     FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, offset,
 };
+use backstitch_ufs::format::{MountRecord, OnDisk, RawSuperblock};
 
 use crate::{fsck, geography, info, mkfs, repair, tune};
 
@@ -91,8 +90,14 @@ impl Tools for UfsTools {
                 mechanism: record,
                 ..found
             };
-            let place = sb.place + RECORD_AT as u64;
-            return Some((place, entry.encode(&sb.raw, sb.order)));
+            // The flags and all up to the record behind the superblock.
+            let raw = RawSuperblock {
+                fs_flags: entry.flags_in_use() as i32,
+                ..(*sb.raw).clone()
+            };
+            let mut bytes = raw.to_bytes(sb.order)[offset::FLAGS..].to_vec();
+            bytes.extend(entry.encode(&raw, sb.order));
+            return Some((sb.place + offset::FLAGS as u64, bytes));
         }
         let cleared = FLAG_NEEDS_CHECK | FLAG_JOURNAL;
         let flags = (sb.flags | FLAG_SOFT_UPDATES) & !cleared;

@@ -273,6 +273,15 @@ impl<const BIG: bool> UfsFormat<BIG> {
         if has_leaks && holds(Rule::CleanOnlyAfterReclaim) {
             return Ok(());
         }
+        // Nothing is left of what soft updates had to free.
+        let raw = &mut self.sb.raw;
+        if (raw.fs_pendingblocks, raw.fs_pendinginodes) != (0, 0) {
+            (raw.fs_pendingblocks, raw.fs_pendinginodes) = (0, 0);
+            const PENDING_BYTES: usize = 12;
+            let (block, base) = self.superblock_place();
+            let at = base + offset::PENDING_BLOCKS;
+            self.write_at(v, block, kinds::SUPERBLOCK, at, &[0; PENDING_BYTES]);
+        }
         let clean = self.write_byte(v, offset::CLEAN, 1, &[]);
         let flags = self.sb.flags_at_rest();
         let clean = wait_for(Rule::RecordKeptUntilClean, clean);

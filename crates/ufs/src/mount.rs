@@ -25,7 +25,7 @@ use backstitch_unixfs::format::Format;
 use backstitch_unixfs::{UnixFs, Windows};
 
 use crate::fault::InodeFault;
-use crate::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
+use crate::format::superblock::{FLAG_NEEDS_CHECK, FLAG_UNCLEAN};
 use crate::format::{ByteOrder, GroupHeader, MountRecord, Superblock};
 use crate::groups::Groups;
 use crate::image::{Ufs, from_format, read_superblock, refuse_unreadable};
@@ -162,7 +162,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
         has_leaks: bool,
         now: Timestamp,
     ) -> Step<Vec<PatchId>> {
-        let flags = self.sb.flags_at_rest();
+        // Only what is clean, or becomes so, is written to.
+        let flags = self.sb.flags_at_rest() & !(FLAG_UNCLEAN | FLAG_NEEDS_CHECK);
         if !has_leaks || self.sb.record.is_none() {
             self.sb.raw.fs_mtime = now.seconds;
         }
@@ -172,12 +173,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
             atomic_unit_bytes: v.atomic_bytes() as u32,
             flags,
         };
-        let ordered = match record.mechanism.is_trusted() {
-            true => FLAG_SOFT_UPDATES,
-            false => 0,
-        };
-        let marks = flags | FLAG_NEEDS_CHECK | ordered;
-        let written = self.write_marks(v, marks, Some(record), &[])?;
+        let written = self.write_marks(v, record.flags_in_use(), Some(record), &[])?;
         self.sb.record = Some(record);
         Ok(vec![wait_for(Rule::CleanTakenAfterRecord, written)])
     }

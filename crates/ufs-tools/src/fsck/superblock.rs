@@ -152,7 +152,7 @@ pub(crate) fn clear_spares(raw: &mut RawSuperblock) {
 /// mount for writing marks the image for a check as a kernel does that met errors; its record tells
 /// the two apart.
 pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
-    if sb.raw.fs_clean == 0 || sb.flags_at_rest() & FLAG_UNCLEAN != 0 {
+    if sb.raw.fs_clean != 1 || sb.flags_at_rest() & FLAG_UNCLEAN != 0 {
         notes.add(Code::NotUnmounted, Location::FILE_SYSTEM, || {
             match sb.flags & FLAG_JOURNAL {
                 0 => "not unmounted".to_owned(),

@@ -22,16 +22,19 @@
 //!
 //! `fs_mtime`, `fs_flags` and the record lie in the superblock's third sector, and one patch writes
 //! them; `fs_clean` lies in the first sector and becomes 0 only after that. So a crash in between
-//! leaves an image that says it is clean and needs a check, with a record that holds. Who mounts
-//! the image later without knowing the record changes `fs_mtime`, and so does a check: the record
-//! no longer matches, and is not believed.
+//! leaves an image that says it is clean and needs a check, with a record that holds.
+//!
+//! The record is believed where `fs_mtime` and `fs_flags` are still as that mount left them. Who
+//! mounts the image later without knowing the record changes `fs_mtime` (FreeBSD), or finds it not
+//! clean and says so in `fs_flags`. `fsck_ffs` leaves `fs_mtime` as it is, and takes the mark for a
+//! check out of `fs_flags`.
 
 use backstitch_ordering::CrashRecord;
 
 use crate::rules::{Rule, holds};
 
 use super::order::{ByteOrder, OnDisk, on_disk};
-use super::superblock::{RawSuperblock, SUPERBLOCK_BYTES};
+use super::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, RawSuperblock, SUPERBLOCK_BYTES};
 
 /// Where the record lies, in bytes from the superblock's start.
 pub const RECORD_AT: usize = SUPERBLOCK_BYTES;
@@ -73,7 +76,7 @@ pub struct MountRecord {
 
 impl MountRecord {
     /// Reads the record behind a superblock; `None` where there is none, where its check fails, or
-    /// where it is of another mount than the superblock's last one.
+    /// where the superblock's time of mount and flags are no longer those that it was written with.
     pub fn parse(raw: &RawSuperblock, order: ByteOrder, bytes: &[u8]) -> Option<MountRecord> {
         let record = RawMountRecord::decode(order, bytes.get(RECORD_AT..RECORD_END)?);
         let has_room = raw.fs_sbsize as usize >= RECORD_END;
@@ -85,12 +88,23 @@ impl MountRecord {
         {
             return None;
         }
-        Some(MountRecord {
+        let record = MountRecord {
             mechanism: CrashRecord::from_code(record.r_mechanism)?,
             mount_time_seconds: record.r_mount_time,
             atomic_unit_bytes: record.r_atomic_unit,
             flags: record.r_flags,
-        })
+        };
+        (record.flags_in_use() == raw.fs_flags as u32).then_some(record)
+    }
+
+    /// `fs_flags` while the image is mounted: marked for a check and, where an order is kept, as
+    /// managed by soft updates.
+    pub fn flags_in_use(&self) -> u32 {
+        let ordered = match self.mechanism.is_trusted() {
+            true => FLAG_SOFT_UPDATES,
+            false => 0,
+        };
+        self.flags | FLAG_NEEDS_CHECK | ordered
     }
 
     /// The bytes to put at [`RECORD_AT`] of a superblock.
@@ -133,6 +147,7 @@ mod tests {
             fs_sbsize: 1536,
             fs_id: [3, 4],
             fs_mtime: record.mount_time_seconds,
+            fs_flags: record.flags_in_use() as i32,
             ..RawSuperblock::default()
         };
         for order in ByteOrder::ALL {
@@ -145,6 +160,11 @@ mod tests {
             for other in [
                 RawSuperblock {
                     fs_mtime: raw.fs_mtime + 1,
+                    ..raw.clone()
+                },
+                // As a check leaves it.
+                RawSuperblock {
+                    fs_flags: raw.fs_flags & !FLAG_NEEDS_CHECK as i32,
                     ..raw.clone()
                 },
                 RawSuperblock {

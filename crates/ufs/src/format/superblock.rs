@@ -52,6 +52,22 @@ pub const FLAG_CHECK_HASHES: u32 = 0x200;
 /// `fs_flags`: freed blocks are told to the device.
 pub const FLAG_TRIM: u32 = 0x400;
 
+/// All flags that are known here. Those of the old place may have been copied with the mark that they
+/// have moved.
+const FLAGS_KNOWN: u32 = FLAG_UNCLEAN
+    | FLAG_SOFT_UPDATES
+    | FLAG_NEEDS_CHECK
+    | FLAG_JOURNAL
+    | FLAG_ACLS
+    | FLAG_MULTILABEL
+    | FLAG_GJOURNAL
+    | OLD_FLAG_MOVED as u32
+    | FLAG_NFS4_ACLS
+    | FLAG_CHECK_HASHES
+    | FLAG_TRIM;
+/// Flags that tell of a mount, and which our record has as they were before.
+const FLAGS_OF_MOUNT: u32 = FLAG_UNCLEAN | FLAG_SOFT_UPDATES | FLAG_NEEDS_CHECK;
+
 /// Where a field of the superblock lies.
 macro_rules! field {
     ($($name:ident = $field:ident $bytes:literal;)*) => {
@@ -291,19 +307,27 @@ impl Superblock {
         add(self.flags & FLAG_GJOURNAL != 0, "gjournal");
         add(self.flags & FLAG_MULTILABEL != 0, "MAC labels");
         add(self.raw.fs_snapinum[0] != 0, "snapshots");
+        // NetBSD has this flag for its log, which is an inode without a name, and notes where that is
+        // in fields that nobody else uses.
+        let has_log = self.flags & FLAG_NFS4_ACLS != 0 && self.raw.fs_sparecon32 != [0; 21];
+        add(has_log, "a log of NetBSD");
+        let unknown = self.flags & !FLAGS_KNOWN;
+        add(unknown != 0, &format!("unknown flags {unknown:#x}"));
         names
     }
 
-    /// Whether it was unmounted cleanly. A mount of ours marks the image for a check before it says
+    /// Whether it was unmounted cleanly. NetBSD has 2 in `fs_clean` while it has the image mounted, and
+    /// others may have more. A mount of ours marks the image for a check before it says
     /// that it is in use, and until after it says that it is clean.
     pub fn is_clean(&self) -> bool {
         let marks = self.flags_at_rest() & (FLAG_UNCLEAN | FLAG_NEEDS_CHECK);
-        self.raw.fs_clean != 0 && marks == 0
+        self.raw.fs_clean == 1 && marks == 0
     }
 
     /// The flags as they are while the image is not mounted.
     pub fn flags_at_rest(&self) -> u32 {
-        self.record.map_or(self.flags, |record| record.flags)
+        let before = self.record.map_or(self.flags, |record| record.flags);
+        self.flags & !FLAGS_OF_MOUNT | before & FLAGS_OF_MOUNT
     }
 
     /// Whether a crash left the image, under a mechanism that keeps order: one of ours, as the

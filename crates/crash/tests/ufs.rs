@@ -3,14 +3,21 @@
 use backstitch_crash::{Campaign, Fork, ImageOptions, Observer, Workload, parse_script, standard};
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
-use backstitch_layout::tools::CheckOptions;
-use backstitch_layout::{Error, FileType, NewInode, SetAttributes, flags};
+use backstitch_layout::tools::{CheckOptions, Mkfs};
+use backstitch_layout::{
+    Error, FileType, GroupNumber, InodeNumber, NewInode, SetAttributes, flags,
+};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Operation;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
-use backstitch_ufs::format::superblock::offset::{FLAGS, MOUNT_TIME};
-use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
+use backstitch_ufs::format::superblock::offset::{
+    CLEAN, FLAGS, MOUNT_TIME, PENDING_BLOCKS, PENDING_INODES,
+};
+use backstitch_ufs::format::superblock::{
+    FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, FLAG_TRIM, FLAG_UNCLEAN,
+};
+use backstitch_ufs::format::{CylinderGroup, Inode, OnDisk, RawInode2};
 use backstitch_ufs::rules::Rule;
 
 /// Both versions, with fragments of both sizes, of which a block has eight.
@@ -27,8 +34,15 @@ fn image((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
 /// An image in use as the power fails: with a directory that is on the disk.
 fn cut(ordering: Ordering, of: (&str, u32)) -> Fork {
     let mut mount = open(image(of).make().unwrap(), ordering);
+    make(&mut mount, FileType::Directory, b"directory");
+    mount.drain(&mut Nobody).unwrap();
+    mount.fork()
+}
+
+/// Makes something in the root.
+fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
     let new = NewInode {
-        file_type: FileType::Directory,
+        file_type,
         permissions: 0o755,
         umask: 0,
         uid: 0,
@@ -36,15 +50,38 @@ fn cut(ordering: Ordering, of: (&str, u32)) -> Fork {
         device_number: 0,
         target: &[],
     };
-    let make = Operation::Administration;
-    mount
-        .run(make, &mut Nobody, |fs, v, now| {
-            let root = fs.root();
-            fs.create(v, root, b"directory", &new, now)
-        })
-        .unwrap();
-    mount.drain(&mut Nobody).unwrap();
-    mount.fork()
+    let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+        let root = fs.root();
+        fs.create(v, root, name, &new, now)
+    });
+    made.unwrap()
+}
+
+/// Makes a file in the root with so many bytes.
+fn make_file(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
+    let inode = make(mount, FileType::Regular, name);
+    let contents = vec![7; bytes];
+    let mut done = 0;
+    while done < bytes {
+        let written = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+            fs.write(v, inode, done as u64, &contents[done..], now)
+        });
+        done += written.unwrap();
+    }
+    inode
+}
+
+/// Mounts what a cut left, has all of it reclaimed, and checks that nothing is wrong with it then.
+fn recover(image: Fork) -> Fork {
+    let mut mount = open(image, Ordering::SOFT);
+    assert_eq!(mount.fs.read_only_reason(), None);
+    mount.unmount(&mut Nobody).unwrap();
+    let image = mount.fork();
+    assert!(superblock_of(&image).is_clean());
+    let report = image.kind().tools().check(&image, &CheckOptions::QUICK);
+    let report = report.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    image
 }
 
 fn open(fork: Fork, ordering: Ordering) -> Mount {
@@ -89,6 +126,176 @@ fn an_image_in_use_is_marked_and_recovered() {
         let report = image.kind().tools().check(&image, &CheckOptions::QUICK);
         assert!(report.unwrap().is_clean());
     }
+}
+
+/// The attributes of a UFS2's inode are in use as much as its contents are, all blocks of them.
+#[test]
+fn attributes_stay_with_their_inode() {
+    for (of, bytes) in [(512, 300), (512, 4_096), (512, 5_100), (1_024, 12_000)] {
+        let of = ("ufs2", of);
+        let mut mount = open(image(of).make().unwrap(), Ordering::SOFT);
+        let inode = make_file(&mut mount, b"file", bytes);
+        mount.drain(&mut Nobody).unwrap();
+        let mut image = mount.fork();
+        // The contents become the attributes: nobody can write those here.
+        let sb = superblock_of(&image);
+        let (fragment, at) = sb.inode_place(inode);
+        let at = fragment * u64::from(sb.fragment_bytes) + at as u64;
+        let found = image.to_bytes()[at as usize..][..RawInode2::SIZE].to_vec();
+        let before = RawInode2::decode(sb.order, &found);
+        let mut raw = before.clone();
+        raw.di_size = 0;
+        raw.di_db = [0; 12];
+        raw.di_extsize = bytes as u32;
+        raw.di_extb = [before.di_db[0], before.di_db[1]];
+        image.write(at, &raw.to_bytes(sb.order)).unwrap();
+        let recovered = recover(image);
+        let found = recovered.to_bytes()[at as usize..][..RawInode2::SIZE].to_vec();
+        let after = Inode::parse(sb.version, sb.order, &found).unwrap();
+        let sectors = (bytes as u64).next_multiple_of(of.1.into()) / 512;
+        assert_eq!(after.sectors, sectors, "{of:?}, {bytes} bytes");
+        assert_eq!(
+            after.attribute_pointers, raw.di_extb,
+            "{of:?}, {bytes} bytes"
+        );
+        // They go with it.
+        let mut mount = open(recovered, Ordering::SOFT);
+        let gone = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+            let root = fs.root();
+            fs.unlink(v, root, b"file", now)
+        });
+        gone.unwrap();
+        mount.drain(&mut Nobody).unwrap();
+        recover(mount.fork());
+    }
+}
+
+/// Where a block is a fragment, groups may begin within a byte of what the reclaim notes of them.
+#[test]
+fn groups_of_any_number_of_fragments_are_reclaimed() {
+    let size_bytes = 16 << 20;
+    for (kind, per_group) in [("ufs1", 701), ("ufs2", 701), ("ufs2", 997), ("ufs2", 702)] {
+        let mkfs = Mkfs {
+            block_size: Some(4_096),
+            fragment_size: Some(4_096),
+            blocks_per_group: Some(per_group),
+            inodes: Some(256),
+            device_is_zero: true,
+            ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
+        };
+        let layout = kind.parse::<Layout>().expect("a type that is registered");
+        let image = Fork::formatted(layout, &mkfs, size_bytes, 4_096).unwrap();
+        let sb = superblock_of(&image);
+        let is_odd = !sb.fragments_per_group.is_multiple_of(8);
+        assert!(
+            is_odd && sb.groups > 3,
+            "{kind}: {}",
+            sb.fragments_per_group
+        );
+        let mut mount = open(image, Ordering::SOFT);
+        make_file(&mut mount, b"file", 9 << 20);
+        mount.drain(&mut Nobody).unwrap();
+        let mut image = mount.fork();
+        let free = |image: &Fork| {
+            let total = superblock_of(image).summary_total();
+            (total.cs_nbfree, total.cs_nffree)
+        };
+        let expected = free(&recover(image.clone()));
+        // The half of what is free in each group leaks.
+        for group in GroupNumber::all(sb.groups) {
+            let at = (sb.group_header(group) * u64::from(sb.fragment_bytes)) as usize;
+            let bytes = image.to_bytes();
+            let bytes = &bytes[at..at + sb.group_bytes as usize];
+            let map = CylinderGroup::parse(&sb, group, bytes)
+                .unwrap()
+                .fragment_map();
+            let map_at = map.as_ptr() as usize - bytes.as_ptr() as usize;
+            let used: Vec<u8> = map.iter().map(|free| free & 0x55).collect();
+            image.write((at + map_at) as u64, &used).unwrap();
+        }
+        assert_eq!(free(&recover(image)), expected, "{kind}, {per_group}");
+    }
+}
+
+/// NetBSD says 2 while it has a clean image mounted.
+#[test]
+fn only_what_says_that_it_is_clean_is() {
+    for (clean, is_writable) in [(1_u8, true), (2, false), (3, false)] {
+        let mut image = image(IMAGES[2]).make().unwrap();
+        let sb = superblock_of(&image);
+        image.write(sb.place + CLEAN as u64, &[clean]).unwrap();
+        assert_eq!(superblock_of(&image).is_clean(), is_writable, "{clean}");
+        let report = image.kind().tools().check(&image, &CheckOptions::QUICK);
+        assert_eq!(report.unwrap().notes.is_empty(), is_writable, "{clean}");
+        let mount = open(image, Ordering::SOFT);
+        assert_eq!(
+            mount.fs.read_only_reason().is_none(),
+            is_writable,
+            "{clean}"
+        );
+    }
+}
+
+#[test]
+fn an_image_with_unknown_flags_is_not_written_to() {
+    let mut image = image(IMAGES[2]).make().unwrap();
+    let sb = superblock_of(&image);
+    let flags = sb.order.bytes_of_u32(sb.flags | 0x4_0800);
+    image.write(sb.place + FLAGS as u64, &flags).unwrap();
+    let mount = open(image, Ordering::SOFT);
+    let why = mount
+        .fs
+        .read_only_reason()
+        .expect("it is read-only")
+        .to_owned();
+    assert!(why.contains("0x40800"), "{why}");
+}
+
+/// Flags that changed since a mount of ours tell that somebody had the image: a checker, if the mark
+/// for a check is gone. What an administrator has set since stays.
+#[test]
+fn flags_from_after_the_record_are_kept() {
+    let mut image = cut(Ordering::SOFT, IMAGES[2]);
+    let sb = superblock_of(&image);
+    assert!(sb.record.is_some());
+    for other in [FLAG_TRIM, FLAG_UNCLEAN] {
+        let mut image = image.clone();
+        let flags = sb.order.bytes_of_u32(sb.flags | other);
+        image.write(sb.place + FLAGS as u64, &flags).unwrap();
+        assert_eq!(superblock_of(&image).record, None);
+        assert!(open(image, Ordering::SOFT).fs.read_only_reason().is_some());
+    }
+    // As `fsck_ffs` and `tunefs` leave it: with the time that it had.
+    let flags = FLAG_TRIM | FLAG_SOFT_UPDATES;
+    let bytes = sb.order.bytes_of_u32(flags);
+    image.write(sb.place + FLAGS as u64, &bytes).unwrap();
+    image.write(sb.place + CLEAN as u64, &[1]).unwrap();
+    assert_eq!(superblock_of(&image).record, None);
+    assert!(superblock_of(&image).is_clean());
+    let mut mount = open(image, Ordering::SOFT);
+    mount.unmount(&mut Nobody).unwrap();
+    assert_eq!(superblock_of(&mount.fork()).flags, flags);
+}
+
+/// FreeBSD marks what it mounts though it is not clean, and counts what it has yet to free.
+#[test]
+fn what_was_recovered_wholly_has_no_marks() {
+    let mut image = cut(Ordering::SOFT, IMAGES[2]);
+    let sb = superblock_of(&image);
+    let mut put = |at: usize, bytes: &[u8]| image.write(sb.place + at as u64, bytes).unwrap();
+    put(
+        MOUNT_TIME,
+        &sb.order.bytes_of_u64(sb.raw.fs_mtime as u64 + 1),
+    );
+    put(
+        FLAGS,
+        &sb.order.bytes_of_u32(FLAG_SOFT_UPDATES | FLAG_UNCLEAN),
+    );
+    put(PENDING_BLOCKS, &sb.order.bytes_of_u64(64));
+    put(PENDING_INODES, &sb.order.bytes_of_u32(2));
+    let sb = superblock_of(&recover(image));
+    assert_eq!(sb.flags, FLAG_SOFT_UPDATES);
+    assert_eq!((sb.raw.fs_pendingblocks, sb.raw.fs_pendinginodes), (0, 0));
 }
 
 /// A mount that keeps no order leaves an image that no mount writes to before a check.

@@ -8,6 +8,9 @@ use backstitch_drives::{Drive, DriveSpec, Flag, Kind, Policy, Request, RequestId
 use common::{Random, drive, run};
 use proptest::prelude::*;
 
+/// Far from the first sector, on the smallest of the drives too.
+const FAR_SECTOR: u64 = 250_000;
+
 /// The presets, with orders kept by the drive and by the host.
 fn drives() -> Vec<(String, DriveSpec)> {
     let mut all = Vec::new();
@@ -42,8 +45,8 @@ fn place(order: &[RequestId], id: RequestId) -> usize {
 
 /// One request far away before many that lie under the heads.
 fn far_then_near(flag: Option<Flag>) -> Vec<Request> {
-    let mut requests = vec![Request::write(500_000, 8)];
-    let mut flagged = Request::write(400_000, 8);
+    let mut requests = vec![Request::write(FAR_SECTOR, 8)];
+    let mut flagged = Request::write(FAR_SECTOR / 5 * 4, 8);
     flagged.flag = flag;
     requests.push(flagged);
     requests.extend((0..10).map(|n| Request::write(n * 16, 8)));
@@ -65,7 +68,7 @@ fn chains_are_kept() {
         let requests: Vec<Request> = (0..20)
             .map(|n| {
                 let before: Vec<RequestId> = (0..n).rev().take(1).map(RequestId).collect();
-                Request::write((n * 7919 * 8) % 500_000, 8).after(&before)
+                Request::write((n * 7919 * 8) % FAR_SECTOR, 8).after(&before)
             })
             .collect();
         let order = stable_order(&spec, &requests);
@@ -153,7 +156,7 @@ fn a_cached_write_is_done_before_it_is_stable() {
 #[test]
 fn undecided_writes_name_what_must_be_there_first() {
     let mut drive = drive("viking");
-    let first = drive.submit(&Request::write(400_000, 8), 0);
+    let first = drive.submit(&Request::write(FAR_SECTOR / 5 * 4, 8), 0);
     let second = drive.submit(&Request::write(0, 8).after(&[first]), 0);
     let third = drive.submit(&Request::write(8, 8), 0);
     let open = drive.undecided();
@@ -212,8 +215,8 @@ proptest! {
     /// has to follow, all are done, and a second run is the same.
     #[test]
     fn any_order_is_kept(
-        which in 0..14usize,
-        writes in prop::collection::vec((0..60_000u64, prop::collection::vec(1..12u64, 0..3), 0..300_000u64, 0..4u8), 1..60),
+        which in 0..2 * DriveSpec::presets().count(),
+        writes in prop::collection::vec((0..FAR_SECTOR / 8, prop::collection::vec(1..12u64, 0..3), 0..300_000u64, 0..4u8), 1..60),
     ) {
         let (name, spec) = &drives()[which];
         let play = || {

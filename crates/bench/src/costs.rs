@@ -121,7 +121,7 @@ fn recovery_seconds(
     ));
     let made = Mkfs {
         journal_bytes: log_mib.map(|mib| mib << 20),
-        ..wanted(true, ordering)
+        ..wanted(layout, true, ordering)
     };
     layout.make(&made, &*device)?;
     let options = options(ordering, disk);

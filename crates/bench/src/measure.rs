@@ -8,7 +8,7 @@ use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions, Slow
 use backstitch_drives::{DriveSpec, SimulatedDevice, VirtualClock};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
-use backstitch_mechanisms::usual_for;
+use backstitch_mechanisms::{logs, usual_for};
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 use backstitch_wafs::Wafs;
 
@@ -148,14 +148,19 @@ pub(crate) fn make(
     device_is_zero: bool,
     ordering: Ordering,
 ) -> Result<()> {
-    let wanted = wanted(device_is_zero, ordering);
+    let wanted = wanted(layout, device_is_zero, ordering);
     layout.make(&wanted, device)?;
     Ok(())
 }
 
-pub(crate) fn wanted(device_is_zero: bool, ordering: Ordering) -> Mkfs {
+/// What a file system of a type is to be. Whether it has a log goes by the ordering and not by the
+/// type.
+pub(crate) fn wanted(layout: Layout, device_is_zero: bool, ordering: Ordering) -> Mkfs {
+    let is_of_log = |word: &&str| logs().iter().any(|kind| kind.features().contains(word));
+    let of_type = layout.type_features().iter().copied();
+    let of_type = of_type.filter(|word| !is_of_log(word)).map(str::to_owned);
     Mkfs {
-        features: ordering.image_features(),
+        features: of_type.chain(ordering.image_features()).collect(),
         // As file systems of some size have it, whatever the size asked for.
         block_size: Some(BLOCK_BYTES),
         device_is_zero,
@@ -197,7 +202,7 @@ fn make_apart(
     let uuid = layout.make_journal(&made, log)?.uuid;
     let wanted = Mkfs {
         journal_uuid: Some(uuid),
-        ..wanted(device_is_zero, ordering)
+        ..wanted(layout, device_is_zero, ordering)
     };
     layout.make(&wanted, device)?;
     layout.attach_journal(log, wanted.uuid)?;
@@ -479,5 +484,27 @@ pub(crate) fn check(
             findings: report.findings.len(),
             first: first.map(ToString::to_string).unwrap_or_default(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_is_of_the_type_that_was_asked_for() {
+        for (asked, has_journal, made) in [
+            ("ufs1", false, "ufs1"),
+            ("ufs2", false, "ufs2"),
+            ("ext2", false, "ext2"),
+            ("ext2", true, "ext3"),
+            ("ext3", false, "ext2"),
+        ] {
+            let layout: Layout = asked.parse().unwrap();
+            let device = MemoryDevice::new(64 << 20);
+            make(layout, &device, true, usual_for(has_journal)).unwrap();
+            let found = layout.info(&device).unwrap().type_name;
+            assert_eq!(found, made, "{asked}, {has_journal}");
+        }
     }
 }

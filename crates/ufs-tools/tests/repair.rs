@@ -124,6 +124,36 @@ fn preening_frees_what_soft_updates_leave() {
     });
 }
 
+/// A file that was about to be cleared leads to blocks that somebody else has by now.
+#[test]
+fn what_was_being_removed_is_cleared_where_there_is_damage_as_well() {
+    each(|mut probe| {
+        crashed(&mut probe);
+        let (dead, larger, small) = (
+            probe.path("/dir/large"),
+            probe.path("/dir/sub/larger"),
+            probe.path("/dir/small"),
+        );
+        probe.unlink("/dir/large");
+        let links = probe.inode_at(dead) + probe.offsets().links;
+        probe.set_u16(links, 0);
+        let taken = probe.inode(larger).pointers[1];
+        probe.set_pointer(dead, 1, taken);
+        probe.set_pointer(small, 3, 7);
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.after);
+        assert_eq!(after.inode(dead).mode, 0);
+        assert_eq!(after.inode(larger).pointers[1], taken);
+        assert!(
+            after
+                .entries(2)
+                .iter()
+                .all(|(_, _, name)| name != b"lost+found")
+        );
+        assert_eq!(after.contents(larger), probe.contents(larger));
+    });
+}
+
 #[test]
 fn preening_does_not_free_what_others_left() {
     each(|mut probe| {

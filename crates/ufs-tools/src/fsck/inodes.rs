@@ -134,6 +134,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
         // It had lost its last name and was about to be cleared. What it leads to need never have
         // been written.
         if inode.links == 0 && self.sb().is_left_in_order() {
+            info.is_dead = true;
             return Ok(info);
         }
         self.attributes(number, inode)?;

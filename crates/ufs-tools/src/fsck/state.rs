@@ -59,6 +59,8 @@ pub(crate) struct InodeInfo {
     pub(crate) links: u16,
     /// The sectors that its fragments take.
     pub(crate) sectors: u64,
+    /// Whether it had lost its last name when a mount with order was cut off.
+    pub(crate) is_dead: bool,
     /// The names found.
     pub(crate) names: Cell<u32>,
 }

@@ -22,7 +22,9 @@
 //! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it
 //! changes nothing, as `fsck_ffs -p`. An image is *trusted* where a crash left it under a mechanism
 //! that keeps order: a mount of ours with one, or FreeBSD's soft updates. Then what has no name never was promised to
-//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`.
+//! anybody, or was removed, and is cleared. Elsewhere it goes to `lost+found`. What lost its last name
+//! before a crash under such a mechanism is cleared even where there is damage as well: what it leads
+//! to need never have been written.
 //!
 //! # A crash in the middle
 //!
@@ -65,7 +67,10 @@ const UNIT_BYTES: usize = 512;
 pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
     let mut image = Overlay::new(device, UNIT_BYTES);
     let mut log = Log::default();
-    let before = fsck::check_source(&image, &options.check);
+    let (before, facts) = match fsck::survey(&image, &options.check) {
+        Ok(survey) => (Ok(survey.report), survey.facts),
+        Err(error) => (Err(error), None),
+    };
     let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
     if options.mode == Mode::Preen {
         let report = before?;
@@ -86,6 +91,10 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     let start = image.fork();
     if is_damaged {
         superblock::mark_damaged(&mut image)?;
+        // The mark takes away what tells that these are dead.
+        if let Some(facts) = facts.filter(|facts| facts.sb.is_left_in_order()) {
+            Fixer::new(&mut image, &mut log, &facts, options.now_seconds, false).clear_dead()?;
+        }
     }
     let (settled, rounds) = settle(&mut image, &mut log, options, is_damaged)?;
     let losses = match (is_damaged, &settled.facts) {

@@ -164,4 +164,18 @@ impl Fixer<'_, '_> {
         }
         Ok(())
     }
+
+    /// Clears the inodes that had lost their last name when a mount with order was cut off.
+    pub(super) fn clear_dead(&mut self) -> Result<(), CheckError> {
+        let facts = self.facts;
+        let used = facts.gathered.used_inodes(&facts.sb);
+        for (number, _) in used.filter(|(_, info)| info.is_dead && info.names.get() == 0) {
+            let mut inode = self.inode_bytes(number)?;
+            inode.clear();
+            self.put_inode(number, &inode)?;
+            self.note(Location::inode(number), "freed: it has no name");
+        }
+        self.image.barrier();
+        Ok(())
+    }
 }

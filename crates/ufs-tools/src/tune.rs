@@ -2,13 +2,15 @@
 //!
 //! The **commit point** is the write of the superblock. The label and the last part of the UUID lie
 //! in its second and third sector, the rest in its first: a crash in between leaves each of the
-//! three with its old or its new value. Copies are left as they are: what changes is not looked at
+//! three with its old or its new value. What a mount left in a clean image is taken away before that. Copies are left as they are: what changes is not looked at
 //! there.
 
 use crate::{fsck, mkfs};
-use backstitch_device::BlockDevice;
+use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::tools::{CheckError, DeviceSource};
-use backstitch_ufs::format::{OnDisk, Superblock, Version};
+use backstitch_ufs::format::record::RECORD_BYTES;
+use backstitch_ufs::format::superblock::offset;
+use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock, Version};
 
 pub use backstitch_layout::tools::{Reserved, Tune, TuneError};
 
@@ -24,6 +26,9 @@ pub fn apply(tune: &Tune, device: &dyn BlockDevice) -> Result<Superblock, TuneEr
     })?;
     let percent = check(tune, &sb)?;
     let mut raw = (*sb.raw).clone();
+    if sb.record.is_some() {
+        end_mount(&sb, &mut raw, device)?;
+    }
     if let Some(label) = &tune.label {
         raw.fs_volname = [0; 32];
         raw.fs_volname[..label.len()].copy_from_slice(label);
@@ -44,6 +49,21 @@ pub fn apply(tune: &Tune, device: &dyn BlockDevice) -> Result<Superblock, TuneEr
     device.write(sb.place, &bytes)?;
     device.flush()?;
     Ok(new)
+}
+
+/// Takes the record of a mount and its marks away where a crash left them in a clean image: the
+/// record tells what the marks mean, and it counts with the UUID that it was made with only. They
+/// are in one sector.
+fn end_mount(
+    sb: &Superblock,
+    raw: &mut RawSuperblock,
+    device: &dyn BlockDevice,
+) -> Result<(), DeviceError> {
+    raw.fs_flags = sb.flags_at_rest() as i32;
+    let mut bytes = raw.to_bytes(sb.order)[offset::FLAGS..].to_vec();
+    bytes.extend([0; RECORD_BYTES]);
+    device.write(sb.place + offset::FLAGS as u64, &bytes)?;
+    device.flush()
 }
 
 /// Whether the change can be made; gives the percentage of blocks to reserve.

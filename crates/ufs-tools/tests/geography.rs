@@ -2,9 +2,12 @@
 
 mod support;
 
-use backstitch_layout::tools::{SliceSource, Tools, Use};
+use backstitch_device::MemoryDevice;
+use backstitch_layout::tools::{SliceSource, Tools, Tune, Use};
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
 use backstitch_ordering::CrashRecord;
+use backstitch_ufs::format::MountRecord;
+use backstitch_ufs::format::record::RECORD_AT;
 use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
 use backstitch_ufs_tools::UfsTools;
 use support::damages::good_images;
@@ -91,5 +94,37 @@ fn an_image_that_a_mechanism_with_order_left_is_trusted() {
             assert_eq!(left, FLAG_SOFT_UPDATES, "{marks:#x}");
             assert_eq!(UfsTools.trusted(&SliceSource(&probe.bytes), trusted), None);
         }
+    }
+}
+
+/// A crash between the marks of a mount and the first change leaves a clean image with both.
+#[test]
+fn a_clean_image_with_marks_of_a_mount_keeps_clean_with_another_uuid() {
+    if !have("makefs", "makefs") {
+        return;
+    }
+    for good in good_images() {
+        let mut probe = Probe::new(good.clone());
+        let record = MountRecord {
+            mechanism: CrashRecord::SOFT,
+            mount_time_seconds: probe.sb.raw.fs_mtime,
+            atomic_unit_bytes: 512,
+            flags: probe.sb.flags,
+        };
+        probe.superblock(|raw| raw.fs_flags = record.flags_in_use() as i32);
+        let bytes = record.encode(&probe.sb.raw, probe.sb.order);
+        probe.poke(probe.sb.place as usize + RECORD_AT, &bytes);
+        let marked = Probe::new(probe.bytes);
+        assert!(marked.sb.record.is_some() && marked.sb.is_clean());
+        let device = MemoryDevice::from_bytes(marked.bytes);
+        let tune = Tune {
+            uuid: Some([7; 16]),
+            ..Tune::default()
+        };
+        let info = UfsTools.tune(&tune, &device).unwrap();
+        assert_eq!(info.uuid, [7; 16]);
+        let after = Probe::new(device.snapshot());
+        assert!(after.sb.is_clean() && after.sb.record.is_none());
+        assert_eq!(after.sb.flags, record.flags);
     }
 }

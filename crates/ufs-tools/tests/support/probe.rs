@@ -4,6 +4,7 @@
 use backstitch_layout::{GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::CHUNK_BYTES;
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, Offsets};
+use backstitch_ufs::format::record::RECORD_END;
 use backstitch_ufs::format::{
     CylinderGroup, Inode, OnDisk, ROOT_INODE, RawCylinderGroup, RawSuperblock, Superblock, Version,
 };
@@ -20,7 +21,7 @@ impl Probe {
         let size = bytes.len() as u64;
         let sb = Superblock::find(size, |place| {
             let at = place as usize;
-            let found = bytes.get(at..at + RawSuperblock::SIZE);
+            let found = bytes.get(at..at + RECORD_END);
             Ok::<_, backstitch_layout::FormatError>(found.map(<[u8]>::to_vec))
         })
         .unwrap();

@@ -66,6 +66,11 @@ impl Format for ExtFormat {
         FAST_SYMLINK_MAX
     }
 
+    /// One block, with a zero at the end.
+    fn symlink_max(&self) -> usize {
+        self.sb.block_size as usize - 1
+    }
+
     fn has_file_types(&self) -> bool {
         self.sb.features.has_incompat(INCOMPAT_FILETYPE)
     }

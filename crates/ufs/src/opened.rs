@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::editor::{InodeEditor, linux_flags};
 use crate::fault::InodeFault;
 use crate::format::directory::UfsEntries;
-use crate::format::inode::{SF_SNAPSHOT, encode_device};
+use crate::format::inode::{SF_SNAPSHOT, SYMLINK_MAX, encode_device};
 use crate::format::{Inode, LINK_MAX, ROOT_INODE, Version};
 use crate::image::from_format;
 use crate::state::{Open, UfsFormat};
@@ -48,6 +48,10 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
 
     fn fast_symlink_max(&self) -> usize {
         (self.sb.symlink_max as usize).saturating_sub(1)
+    }
+
+    fn symlink_max(&self) -> usize {
+        SYMLINK_MAX
     }
 
     fn has_file_types(&self) -> bool {

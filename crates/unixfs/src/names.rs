@@ -203,8 +203,7 @@ impl<F: Format> UnixFs<F> {
         if new.file_type == FileType::Directory && parent.links() >= F::LINK_MAX {
             return Err(Error::TooManyLinks.into());
         }
-        let block_bytes = self.block_size() * self.format.units_per_pointer() as usize;
-        if new.file_type == FileType::Symlink && new.target.len() >= block_bytes {
+        if new.file_type == FileType::Symlink && new.target.len() > self.format.symlink_max() {
             return Err(Error::NameTooLong.into());
         }
         let place = self.gather_place(v, directory, &parent, name, now)?;

@@ -6,11 +6,8 @@ use crate::bits::Bits;
 use backstitch_layout::tools::Findings;
 use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
-use backstitch_ufs::format::inode::POINTERS;
+use backstitch_ufs::format::inode::{POINTERS, SYMLINK_MAX};
 use backstitch_ufs::format::{Inode, ROOT_INODE, SECTOR_BYTES, Superblock, Version};
-
-/// The longest target of a symbolic link, in bytes (`MAXPATHLEN` and its zero).
-const SYMLINK_BYTES_MAX: u64 = 1024;
 
 /// Looks at all inodes.
 pub(super) fn scan<S: Source + ?Sized>(
@@ -212,7 +209,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
     fn symlink(&mut self, number: InodeNumber, inode: &Inode) -> Result<(), CheckError> {
         let place = Location::inode(number);
         let size = inode.size;
-        if size == 0 || size >= SYMLINK_BYTES_MAX.max(self.sb().symlink_max.into()) {
+        if size == 0 || size > SYMLINK_MAX as u64 {
             self.add(Code::SymlinkInvalid, place, || {
                 format!("a target of {size} bytes")
             });

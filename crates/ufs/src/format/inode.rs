@@ -13,6 +13,9 @@ pub const POINTERS: usize = 15;
 /// The number of pointers to blocks of extended attributes.
 pub const ATTRIBUTE_POINTERS: usize = 2;
 
+/// The longest target of a symbolic link in bytes: FreeBSD's `MAXPATHLEN` without the zero.
+pub const SYMLINK_MAX: usize = 1023;
+
 /// `di_flags`: not to be dumped.
 pub const UF_NODUMP: u32 = 0x1;
 /// `di_flags`: the owner lets nobody change it.

@@ -70,6 +70,8 @@ pub trait Format: Space + Sized + Send + 'static {
     }
     /// The longest target of a symbolic link that lies in its inode, in bytes.
     fn fast_symlink_max(&self) -> usize;
+    /// The longest target of a symbolic link, in bytes.
+    fn symlink_max(&self) -> usize;
     /// Whether entries of directories tell the types of their inodes.
     fn has_file_types(&self) -> bool;
 

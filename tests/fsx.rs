@@ -1,6 +1,6 @@
 //! fsx: random reads, writes, mappings, truncations, holes on one file, every byte checked.
 //!
-//! `FSX_OPS` says how many operations (20,000 by default; `make test-fsx` does 200,000), `SEED`
+//! `FSX_OPS` says how many operations (20,000 by default, 10,000 on UFS; `make test-fsx` does 200,000), `SEED`
 //! which.
 
 use backstitch_tests::command::{run_within, tool};
@@ -40,33 +40,49 @@ copy_file_range = 2.0
 
 #[test]
 fn blocks_of_1024() {
-    fsx("fsx_1024", "1024", "");
+    fsx("fsx_1024", |s| ext2(s, "1024"), "", 20_000);
 }
 
 #[test]
 fn blocks_of_4096() {
-    fsx("fsx_4096", "4096", "");
+    fsx("fsx_4096", |s| ext2(s, "4096"), "", 20_000);
+}
+
+#[test]
+fn ufs2_with_fragments_of_512() {
+    let arguments = ["-t", "ufs2", "-b", "4096", "-f", "512"];
+    let make = |s: &Scratch| Image::ours(s, "disk.img", "128M", &arguments);
+    fsx("fsx_ufs2", make, "", 10_000);
 }
 
 /// With so little cache that most blocks are written and read back, often with dependencies
 /// pending.
 #[test]
 fn with_a_small_cache() {
-    fsx("fsx_small_cache", "1024", "cache=1M,expire=1");
+    fsx(
+        "fsx_small_cache",
+        |s| ext2(s, "1024"),
+        "cache=1M,expire=1",
+        20_000,
+    );
 }
 
-fn fsx(name: &str, block: &str, options: &str) {
+fn ext2(scratch: &Scratch, block: &str) -> Image {
+    Image::mke2fs(scratch, "disk.img", "128M", &["-b", block])
+}
+
+fn fsx(name: &str, make: impl FnOnce(&Scratch) -> Image, options: &str, operations: u64) {
     require!("fuse", "mke2fs", "e2fsck", "fsx");
     if backstitch_tests::mount::Backend::from_env() == backstitch_tests::mount::Backend::Kernel {
         require!("loop");
     }
     let scratch = Scratch::new(name);
-    let image = Image::mke2fs(&scratch, "disk.img", "128M", &["-b", block]);
+    let image = make(&scratch);
     let configuration = scratch.path("fsx.toml");
     std::fs::write(&configuration, CONFIGURATION).expect("cannot write the configuration");
     let dir = scratch.dir("mnt");
     let mounted = Mounted::under_test(&image, &dir, &Options::with(options));
-    let (seed, operations) = (Random::seed(name), setting("FSX_OPS", 20_000));
+    let (seed, operations) = (Random::seed(name), setting("FSX_OPS", operations));
     let mut command = tool("fsx");
     command
         .arg("-f")

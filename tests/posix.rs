@@ -29,13 +29,23 @@ fn no_more_failures_than_the_kernel() {
     let mounted = Mounted::by_kernel(&theirs, &dir, "");
     let expected = pjdfstest(&scratch, &dir, &second);
     mounted.unmount();
-    let mounted = Mounted::under_test(&ours, &dir, &Options::with("allow_other"));
-    let found = pjdfstest(&scratch, &dir, &second);
-    mounted.unmount();
+    let mounts = |image: &Image| {
+        let mounted = Mounted::under_test(image, &dir, &Options::with("allow_other"));
+        let found = pjdfstest(&scratch, &dir, &second);
+        mounted.unmount();
+        image.expect_clean();
+        found
+    };
+    let found = mounts(&ours);
+    let ufs = mounts(&Image::ours(&scratch, "ufs.img", "256M", &["-t", "ufs2"]));
     other.unmount();
 
     let count = |results: &Results, how: &str| results.values().filter(|(r, _)| r == how).count();
-    for (whose, results) in [("the kernel's ext2", &expected), ("ours", &found)] {
+    for (whose, results) in [
+        ("the kernel's ext2", &expected),
+        ("ours", &found),
+        ("our UFS2", &ufs),
+    ] {
         say(&format!(
             "pjdfstest, {whose}: {} passed, {} failed, {} skipped",
             count(results, "ok"),
@@ -44,27 +54,29 @@ fn no_more_failures_than_the_kernel() {
         ));
     }
     assert!(count(&expected, "ok") > 300, "pjdfstest did not run");
+    expect_no_worse("ext2", &expected, &found);
+    expect_no_worse("UFS2", &expected, &ufs);
+}
+
+/// Insists that what passes in one run is not worse in the other.
+fn expect_no_worse(what: &str, expected: &Results, found: &Results) {
     let mut worse = Vec::new();
-    for name in expected
-        .iter()
-        .filter(|(_, (result, _))| result == "ok")
-        .map(|(name, _)| name)
-    {
+    let passed = expected.iter().filter(|(_, (result, _))| result == "ok");
+    for (name, _) in passed {
         match found.get(name).map(|(result, why)| (result.as_str(), why)) {
             Some(("ok", _)) => {}
             // What the C library does not know about FUSE (the largest link count) cannot be
             // tested.
-            Some(("skipped", why)) => say(&format!("pjdfstest: {name} is skipped here: {why}")),
+            Some(("skipped", why)) => say(&format!("{what}: {name} is skipped here: {why}")),
             Some((_, why)) => worse.push(format!("{name}: {why}")),
             None => worse.push(format!("{name}: not run")),
         }
     }
     assert!(
         worse.is_empty(),
-        "worse than the kernel:\n{}",
+        "{what}, worse than the kernel:\n{}",
         worse.join("\n")
     );
-    ours.expect_clean();
 }
 
 fn pjdfstest(scratch: &Scratch, dir: &Path, second: &Path) -> Results {

@@ -9,7 +9,7 @@ use backstitch_files::commands::{
 };
 use clap::{Parser, Subcommand};
 
-/// Crash-safe ext2 and ext3 in user space: mount images and disks through FUSE, or work on them
+/// Crash-safe ext2, ext3 and UFS in user space: mount images and disks through FUSE, or work on them
 /// without mounting.
 #[derive(Debug, Parser)]
 #[command(

@@ -2,6 +2,7 @@
 
 mod support;
 
+use backstitch_crash::generate;
 use std::path::Path;
 use support::{Bench, tool};
 
@@ -33,6 +34,25 @@ fn mkfs_makes_what_it_is_told() {
     );
     bench.line("mkfs -q --force b.img").good();
     bench.check("b.img");
+}
+
+/// What help and documents say of the workloads of `crash fs` is what there is.
+#[test]
+fn every_family_of_scripts_is_told() {
+    let bench = Bench::new();
+    let help = bench.line("crash fs --help").good().text();
+    let guide = include_str!("../../../docs/GUIDE.md");
+    let guarantees = include_str!("../../../docs/GUARANTEES.md");
+    for family in generate::FAMILIES {
+        assert!(help.contains(&format!("\n    {} ", family.name)), "{help}");
+        assert!(guide.contains(&format!("`{}`", family.name)));
+    }
+    assert_eq!(generate::FAMILIES.len(), 13);
+    let scripts = format!("{} scripts in thirteen families", generate::cases().len());
+    assert!(
+        guide.contains(&scripts) && guarantees.contains(&scripts),
+        "{scripts}"
+    );
 }
 
 #[test]

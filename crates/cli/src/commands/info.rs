@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// partitions of a disk.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Free space is taken from the superblock; it may be wrong for an image that is in use or was left by a crash.
+    after_help = "Free space is taken from the superblock; it may be wrong for an image that a kernel has in use, or that a crash left.
 
 Examples:
   backstitch info disk.img

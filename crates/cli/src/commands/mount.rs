@@ -462,8 +462,9 @@ pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
     }
     let (image, dir, layout, ordering) =
         (text("image"), text("dir"), text("layout"), text("ordering"));
+    let recovered = recovered(&report["recovery"]);
     if report["read_only"] == true {
-        let line = format!("{image} on {dir}: {layout}, read-only\n");
+        let line = format!("{image} on {dir}: {layout}, read-only\n{recovered}");
         return show::print_bytes("mount", line.as_bytes());
     }
     let promises = named(&ordering).map(Ordering::promises);
@@ -475,6 +476,21 @@ pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
         // The others keep none between blocks, or whole transactions.
         false => String::new(),
     };
-    let line = format!("{image} on {dir}: {layout}, {ordering}{order}\n");
+    let line = format!("{image} on {dir}: {layout}, {ordering}{order}\n{recovered}");
     show::print_bytes("mount", line.as_bytes())
+}
+
+/// What was done about what a crash had left, as a line; nothing where there was nothing to do.
+fn recovered(recovery: &serde_json::Value) -> String {
+    let actions = recovery["actions"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let actions: Vec<&str> = actions
+        .iter()
+        .filter_map(|action| action.as_str())
+        .collect();
+    match actions.is_empty() {
+        true => String::new(),
+        false => format!("recovered after a crash: {}\n", actions.join("; ")),
+    }
 }

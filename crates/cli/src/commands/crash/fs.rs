@@ -69,6 +69,7 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
     moves          names exchanged, directories moved up and down
     index          directories of several blocks, whose index splits
     reuse          blocks and inodes freed and used again, as something else
+    full           images that are nearly full
     orphans        files without names that are open
     cuts           truncations, and growth behind them
     holes          holes, filled and punched, and reserved space

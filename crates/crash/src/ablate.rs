@@ -112,7 +112,8 @@ pub enum Fate {
         asked: u64,
     },
     /// Nothing shows it, and nothing can under a mechanism that has an order of its own: with it
-    /// and without it no moment of a run that comes by it leaves anything else.
+    /// and without it no moment of a run that comes by it leaves anything else, nor any moment of
+    /// the lives after some of its crashes.
     Alike {
         /// Runs that were compared.
         runs: u64,
@@ -256,9 +257,9 @@ impl Ablation {
         let started = Instant::now();
         watch::switch_off(Some((cut.site.id, cut.form)));
         let fate = match self.fate(cut, worlds, scouted) {
-            // What recovery alone comes by is in no moment of a run.
+            // Of what recovery alone comes by too few moments are compared: those of a few lives.
             Fate::Survived { states, runs, .. } if !scouted.is_of_recovery(cut.site) => {
-                match leaves.compare(self, worlds, &scouted.runs_before_a_crash(cut)) {
+                match leaves.compare(self, worlds, &scouted.runs_by(cut)) {
                     Some(Compared::Alike(runs)) => Fate::Alike { runs },
                     other => Fate::Survived {
                         states,

@@ -33,11 +33,6 @@ impl Contents {
         self.place(number).map_or(&ZEROS, |at| &self.pieces[at].1)
     }
 
-    /// Whether a piece is not all zeros.
-    pub(crate) fn has_piece(&self, number: u64) -> bool {
-        self.place(number).is_ok()
-    }
-
     /// The numbers of the pieces that are not all zeros.
     pub(crate) fn written(&self) -> impl Iterator<Item = u64> {
         self.pieces.iter().map(|(number, _)| *number)

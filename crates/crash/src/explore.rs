@@ -208,19 +208,23 @@ pub(crate) fn run(
     let mut machine = Machine::new(image, plan.engine(), &mut Nobody)?;
     spectator.begin(machine.model(), machine.engine());
     let mut random = Random::with_seed(plan.seed ^ 0x5ca1_ab1e);
+    let mut unanswered = None;
     for (number, operation) in operations.iter().enumerate() {
         spectator.begun(number + 1);
         match machine.apply(operation, spectator) {
             Ok(()) => {
                 spectator.at_rest(&machine.mount);
                 // A crash comes before the caller of the operation before it is answered, and what
-                // is written meanwhile: where each call waits, nothing would be left to lose.
+                // is written meanwhile: where each call waits, nothing would be left to lose. What
+                // it is answered, and what a crash leaves then, is seen once that one has come.
                 let is_crash = |o: &Operation| matches!(o, Operation::Crash(_) | Operation::Cut);
                 let mut then = operations[number + 1..].iter();
                 let then = then.find(|then| !matches!(then, Operation::Round));
                 let is_cut_off = is_crash(operation) || then.is_some_and(is_crash);
                 if !is_cut_off || operation.is_flush() {
                     machine.answer(operation, spectator)?;
+                } else if !is_crash(operation) {
+                    unanswered = Some(operation);
                 }
             }
             Err(error @ (Error::Corrupt(_) | Error::Device(_))) => return Err(error),
@@ -243,6 +247,11 @@ pub(crate) fn run(
             _ => None,
         };
         if let Some(next) = next {
+            if let Some(operation) = unanswered.take() {
+                machine.answer(operation, spectator)?;
+                spectator.at_rest(&machine.mount);
+            }
+            next.follow(&machine);
             machine = next;
             spectator.begin(machine.model(), machine.engine());
         }

@@ -3,9 +3,13 @@
 //! Everything that changes has a history. A crash may leave any value from the one that was last
 //! promised to be stable on; it may not leave an older one, nor one that never was.
 
+mod given;
+mod history;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 
 use backstitch_crash_core::operation::Path;
 use backstitch_layout::flags::SETTABLE;
@@ -13,73 +17,11 @@ use backstitch_layout::{Attributes, FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::contents::Contents;
+use given::Given;
+pub(crate) use history::{History, Under};
 
 /// A file, directory or symlink, for as long as the workload runs.
 pub(crate) type ObjectId = usize;
-
-/// The values of something, oldest first.
-#[derive(Clone, Debug)]
-pub(crate) struct History<T> {
-    values: Vec<T>,
-    /// The patchgroups that each was made under.
-    under: Vec<Under>,
-    stable: usize,
-}
-
-/// Numbers of patchgroups.
-pub(crate) type Under = Arc<[u32]>;
-
-impl<T> History<T> {
-    fn new(first: T) -> History<T> {
-        History {
-            values: vec![first],
-            under: vec![Under::from([])],
-            stable: 0,
-        }
-    }
-
-    fn push(&mut self, value: T, under: &Under) {
-        self.values.push(value);
-        self.under.push(under.clone());
-    }
-
-    /// The newest value is on stable storage.
-    fn settle(&mut self) {
-        self.stable = self.values.len() - 1;
-    }
-
-    /// The values that were made under a patchgroup are on stable storage, up to the first one that
-    /// was not.
-    fn settle_under(&mut self, group: u32) {
-        let later = self.under[self.stable + 1..].iter();
-        self.stable += later.take_while(|under| under.contains(&group)).count();
-    }
-
-    /// A value that came just before the newest one, in the same operation.
-    fn insert_before_current(&mut self, value: T) {
-        let newest = self.values.len() - 1;
-        if self.stable < newest {
-            self.values.insert(newest, value);
-            self.under.insert(newest, self.under[newest].clone());
-        }
-    }
-
-    pub(crate) fn current(&self) -> &T {
-        &self.values[self.values.len() - 1]
-    }
-
-    /// The values that a crash may leave after the first of them: the number of each among
-    /// [`allowed`](Self::allowed), and the patchgroups that it was made under, where it was.
-    pub(crate) fn grouped(&self) -> impl Iterator<Item = (usize, &Under)> {
-        let later = self.under[self.stable..].iter().enumerate().skip(1);
-        later.filter(|(_, under)| !under.is_empty())
-    }
-
-    /// What a crash may leave.
-    pub(crate) fn allowed(&self) -> &[T] {
-        &self.values[self.stable..]
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
@@ -102,6 +44,11 @@ pub(crate) struct Object {
     /// until they are given back.
     pub(crate) reserved: BTreeSet<u64>,
     pub(crate) must_be_mapped: BTreeSet<u64>,
+    /// Of a regular file: where its blocks are, and those that it was given since it was flushed.
+    given: Given,
+    /// Of a regular file that was there before: its end then, until something behind that is
+    /// flushed. Its last block may hold what a crash left there.
+    left_end: Option<u64>,
     /// Of a directory: every name that it ever had.
     pub(crate) entries: BTreeMap<Vec<u8>, History<Option<ObjectId>>>,
     /// Of a directory: the names that what was moved into it had elsewhere, each with the number of
@@ -120,8 +67,26 @@ pub(crate) struct Object {
 impl Object {
     fn settle_contents(&mut self) {
         self.contents.settle();
+        self.given.settle();
+        let end = self.contents.current().len();
+        self.left_end = self.left_end.filter(|left| *left == end);
         self.must_be_mapped = self.reserved.clone();
         self.ends_in_zeros |= std::mem::take(&mut self.was_cut);
+    }
+
+    /// Whether a block was given to the file with one of the versions that a crash may leave, up to
+    /// this one, by its number among them: then it may show what it held before.
+    pub(crate) fn was_given(&self, block: u64, version: usize) -> bool {
+        let oldest = self.contents.oldest();
+        self.given.was_given(block, oldest, oldest + version)
+    }
+
+    /// Whether a crash before the workload may have left bytes in this place, behind the end that
+    /// the file had then.
+    pub(crate) fn was_left_behind(&self, at: u64, block_bytes: u64) -> bool {
+        self.left_end.is_some_and(|end| {
+            at >= end && !end.is_multiple_of(block_bytes) && at / block_bytes == end / block_bytes
+        })
     }
 
     fn settle_attributes(&mut self) {
@@ -219,6 +184,8 @@ impl Model {
             ends_in_zeros: false,
             reserved: BTreeSet::new(),
             must_be_mapped: BTreeSet::new(),
+            given: Given::default(),
+            left_end: Some(new.contents.len()),
             xattrs: xattrs
                 .map(|(name, value)| (name, History::new(Some(value))))
                 .collect(),
@@ -368,8 +335,23 @@ impl Model {
         }
     }
 
+    /// It is decided which of several names that a crash left a directory is the right one: of
+    /// those names of theirs that are not there any more. One stays, and every name of anything
+    /// else: of what is missing beside, the judge says so.
+    pub(crate) fn settle_names(&mut self, directory: ObjectId, missing: &[Vec<u8>]) {
+        for name in missing {
+            let Some(id) = self.child(directory, name) else {
+                continue;
+            };
+            let object = &self.objects[id];
+            if object.kind == FileType::Directory && object.names.len() > 1 {
+                self.take_away(directory, name);
+            }
+        }
+    }
+
     /// The reclaim took a name away. It is gone once somebody waits for that.
-    pub(crate) fn take_away(&mut self, directory: ObjectId, name: &[u8]) {
+    fn take_away(&mut self, directory: ObjectId, name: &[u8]) {
         self.remove(directory, name);
         self.taken_away.insert((directory, name.to_vec()));
     }
@@ -388,7 +370,7 @@ impl Model {
     /// What had the name `from` was moved into a directory.
     pub(crate) fn note_arrival(&mut self, directory: ObjectId, from: (ObjectId, &[u8])) {
         if let Some(entry) = self.objects[from.0].entries.get(from.1) {
-            let lost = entry.values.len() - 1;
+            let lost = entry.newest();
             let arrival = (from.0, from.1.to_vec(), lost);
             self.objects[directory].arrivals.push(arrival);
         }
@@ -411,6 +393,16 @@ impl Model {
         object.names.remove(&(directory, name.to_vec()));
         object.moved_new.remove(&(directory, name.to_vec()));
         object.must_exist &= !object.names.is_empty();
+    }
+
+    /// The number of a file's newest version.
+    pub(crate) fn newest_version(&self, id: ObjectId) -> usize {
+        self.objects[id].contents.newest()
+    }
+
+    /// Where the blocks of a file are, by their numbers in it, since a version.
+    pub(crate) fn note_places(&mut self, id: ObjectId, version: usize, now: BTreeMap<u64, u64>) {
+        self.objects[id].given.note(version, now);
     }
 
     /// A change to the newest contents is under way, and has come so far.
@@ -488,7 +480,7 @@ impl Model {
         // With the new names of what was moved here, the old ones are gone.
         for (directory, name, lost) in std::mem::take(&mut self.objects[id].arrivals) {
             if let Some(entry) = self.objects[directory].entries.get_mut(&name) {
-                entry.stable = entry.stable.max(lost);
+                entry.settle_up_to(lost);
             }
         }
         self.promise_reach(id);
@@ -502,9 +494,9 @@ impl Model {
     fn promise_departures(&mut self, id: ObjectId) {
         let entries = self.objects.iter_mut().flat_map(|o| o.entries.values_mut());
         for entry in entries {
-            let had = entry.values.iter().rposition(|value| *value == Some(id));
-            if let Some(had) = had.filter(|had| had + 1 < entry.values.len()) {
-                entry.stable = entry.stable.max(had + 1);
+            let had = entry.values().iter().rposition(|value| *value == Some(id));
+            if let Some(had) = had.filter(|had| had + 1 < entry.values().len()) {
+                entry.settle_up_to(had + 1);
             }
         }
     }
@@ -539,12 +531,23 @@ impl Model {
     /// Every name and every attribute is on stable storage, contents not.
     pub(crate) fn promise_metadata(&mut self) {
         self.promises += 1;
+        let has_name: Vec<bool> = self.objects.iter().map(|o| !o.names.is_empty()).collect();
         for id in 0..self.objects.len() {
             let object = &mut self.objects[id];
             object.settle_attributes();
             for (name, entry) in &mut object.entries {
+                // What was removed since then is gone, under this name as well.
+                let lives_on = || {
+                    entry
+                        .values()
+                        .iter()
+                        .rev()
+                        .flatten()
+                        .next()
+                        .map(|o| has_name[*o])
+                };
                 let is_taken = || self.taken_away.contains(&(id, name.clone()));
-                if entry.current().is_some() || !is_taken() {
+                if entry.current().is_some() || !is_taken() || lives_on() != Some(true) {
                     entry.settle();
                 }
             }

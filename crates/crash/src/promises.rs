@@ -1,5 +1,7 @@
 //! Whether what a mounted image shows is what the workload was promised.
 
+mod versions;
+
 use std::ops::Range;
 
 use backstitch_crash_core::mount::{Mount, Nobody};
@@ -11,9 +13,10 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{Operation, Volume};
 
-use crate::contents::{Contents, PIECE};
+use crate::contents::Contents;
 use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
 use twox_hash::xxhash3_128::Hasher;
+use versions::{first_foreign, is_size_of};
 
 /// The file that a log of ours is in, which changes as that is written.
 const OWN_LOG: &str = "/.lffs-log";
@@ -332,7 +335,8 @@ impl Check<'_> {
         }
         let allowed = object.contents.allowed();
         let size = attributes.size_bytes;
-        if !is_size_of(allowed, size) {
+        let cuts_are_atomic = self.mount.cuts_are_atomic;
+        if !is_size_of(allowed, size, cuts_are_atomic) {
             let sizes: Vec<u64> = allowed.iter().map(Contents::len).collect();
             let what = format!("{path}: has {size} bytes, promised were {sizes:?}");
             return self.note(what);
@@ -356,9 +360,16 @@ impl Check<'_> {
         }
         let block_bytes = u64::from(self.mount.block_bytes());
         let may_be_stale = self.mount.contents_may_be_stale;
-        let is_excused =
-            |before: &[Contents], at: u64| may_be_stale && is_new(before, at, block_bytes);
-        let foreign = first_foreign(&shown, allowed, self.mount.cuts_are_atomic, is_excused);
+        // What is written behind the end comes in any order with the size: a block that the file has
+        // had all along shows what it held there: zeros, or what a crash before has left.
+        let was_behind =
+            |version: usize, at: u64| allowed[..=version].iter().any(|v| v.len() <= at);
+        let is_excused = |version: usize, at: u64, byte: u8| {
+            let is_given = object.was_given(at / block_bytes, version);
+            let was_held = byte == 0 || object.was_left_behind(at, block_bytes);
+            may_be_stale && (is_given || was_held && was_behind(version, at))
+        };
+        let foreign = first_foreign(&shown, allowed, cuts_are_atomic, is_excused);
         if let Some((at, byte)) = foreign {
             let what = format!(
                 "{path}: byte {at} is {byte:#04x}, which it was not given (or not any more)"
@@ -366,88 +377,6 @@ impl Check<'_> {
             self.note(what);
         }
     }
-}
-
-/// Whether a file may have this size: that of a version, or whole blocks on the way from one to the
-/// next, for a long write is done in steps, and so is a long cut.
-fn is_size_of(versions: &[Contents], size: u64) -> bool {
-    /// No step of a cut is shorter than what an indirect block of the smallest blocks maps.
-    const STEP: u64 = 256 << 10;
-    let is_between = |two: &[Contents]| {
-        let (before, after) = (two[0].len(), two[1].len());
-        before < size && size < after || after < size && size < before && before - after > STEP
-    };
-    versions.iter().any(|version| version.len() == size)
-        || size.is_multiple_of(1024) && versions.windows(2).any(is_between)
-}
-
-/// Whether the file may have been given this byte, or its block, only with the last of these
-/// versions: one of them ends before it, or has nothing in the block.
-fn is_new(versions: &[Contents], at: u64, block_bytes: u64) -> bool {
-    let first = at / block_bytes * block_bytes;
-    let pieces = first / PIECE..(first + block_bytes).div_ceil(PIECE);
-    let lacks = |version: &Contents| {
-        version.len() <= at || !pieces.clone().any(|piece| version.has_piece(piece))
-    };
-    versions.iter().any(lacks)
-}
-
-/// The first byte that no version of the file explains, but for those that are excused, given the
-/// versions up to one that has the size shown.
-///
-/// A file shows the size of one version, and each byte of that one or of another, written in its
-/// place earlier or later; but not of an earlier one on the other side of a version that was too
-/// short to have it: that cut it off. What was written there afterwards may show while the file has
-/// its old size still, unless operations are there as wholes (`cuts_are_atomic`).
-fn first_foreign(
-    shown: &Contents,
-    versions: &[Contents],
-    cuts_are_atomic: bool,
-    is_excused: impl Fn(&[Contents], u64) -> bool,
-) -> Option<(u64, u8)> {
-    let len = shown.len();
-    // A size between two versions': a long write is done in steps.
-    let is_between = versions.iter().all(|version| version.len() != len);
-    let sized: Vec<usize> = (0..versions.len())
-        .filter(|at| versions[*at].len() == len || is_between && versions[*at].len() > len)
-        .collect();
-    let explained = |at: u64, byte: u8| {
-        sized.iter().any(|sized| {
-            let has = |version: &&Contents| version.len() > at;
-            let older = versions[..=*sized].iter().rev().take_while(has);
-            let newer = versions[*sized..].iter();
-            let newer = newer.take_while(|version| has(version) || !cuts_are_atomic);
-            older
-                .chain(newer.filter(has))
-                .any(|version| version.byte(at) == Some(byte))
-        })
-    };
-    // Elsewhere all of them are zeros.
-    let mut pieces: Vec<u64> = versions.iter().flat_map(Contents::written).collect();
-    pieces.extend(shown.written());
-    pieces.sort_unstable();
-    pieces.dedup();
-    // Most pieces are as a whole what one version had in their place.
-    let differs = |number: &u64| {
-        let (piece, end) = (shown.piece(*number), len.min((*number + 1) * PIECE));
-        let has = |version: &&Contents| version.len() >= end;
-        let is_same = |version: &Contents| version.piece(*number)[..] == piece[..];
-        !sized.iter().any(|sized| {
-            let older = versions[..=*sized].iter().rev().take_while(has);
-            let newer = versions[*sized..].iter().take_while(has);
-            older.chain(newer).any(is_same)
-        })
-    };
-    let mut bytes = pieces.into_iter().filter(differs).flat_map(|number| {
-        let end = len.min((number + 1) * PIECE);
-        (number * PIECE..end).map(move |at| (at, shown.piece(number)[(at % PIECE) as usize]))
-    });
-    let excused = |at: u64| {
-        sized
-            .iter()
-            .any(|sized| is_excused(&versions[..=*sized], at))
-    };
-    bytes.find(|(at, byte)| !explained(*at, *byte) && !excused(*at))
 }
 
 /// Bytes of a file, as if it began with the first of them.
@@ -544,82 +473,4 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
         }
     }
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_cut_off_is_foreign_and_what_was_written_there_since_is_not() {
-        let contents = |bytes: &[u8]| {
-            let mut contents = Contents::default();
-            contents.write(0, bytes);
-            contents
-        };
-        let versions = [vec![1; 20], vec![1; 10], vec![2; 30]].map(|bytes| contents(&bytes));
-        let first_foreign = |shown: &[u8], cuts_are_atomic| {
-            super::first_foreign(&contents(shown), &versions, cuts_are_atomic, |_, _| false)
-        };
-        // The old size: with what is there now, where the cut and the write are not there as
-        // wholes.
-        let mut shown = vec![1; 20];
-        shown[15] = 2;
-        assert_eq!(first_foreign(&shown, false), None);
-        assert_eq!(first_foreign(&shown, true), Some((15, 2)));
-        // The new size: never with what was there before the cut.
-        let mut shown = vec![2; 30];
-        shown[5] = 1;
-        assert_eq!(first_foreign(&shown, false), None);
-        shown[15] = 1;
-        assert_eq!(first_foreign(&shown, false), Some((15, 1)));
-    }
-
-    /// A file that was cut and made longer at once shows what it held before the cut, as a whole, or
-    /// what it held after: not its old size with what came behind the cut.
-    #[test]
-    fn a_size_from_before_a_cut_comes_again_only_if_a_version_has_it() {
-        let contents = |written: usize, len: u64| {
-            let mut contents = Contents::default();
-            contents.write(0, &vec![1; written]);
-            contents.resize(len);
-            contents
-        };
-        let versions = [
-            contents(2048, 2048),
-            contents(4096, 4096),
-            contents(1500, 1500),
-            contents(1500, 6144),
-        ];
-        let torn = contents(1500, 2048);
-        let first_foreign = |versions: &[Contents], shown: &Contents| {
-            super::first_foreign(shown, versions, true, |_, _| false)
-        };
-        assert_eq!(first_foreign(&versions, &torn), Some((1500, 0)));
-        assert_eq!(first_foreign(&versions, &contents(2048, 2048)), None);
-        // It was made longer in steps, and one of them ended there.
-        let [first, second, third, last] = versions;
-        let versions = [first, second, third, torn.clone(), last];
-        assert_eq!(first_foreign(&versions, &torn), None);
-    }
-
-    #[test]
-    fn only_a_new_block_may_show_what_it_held_before() {
-        let version = |len: usize| {
-            let mut contents = Contents::default();
-            contents.write(0, &vec![1; len]);
-            contents
-        };
-        let grown = [version(900), version(3000)];
-        assert!(!is_new(&grown, 500, 1024) && is_new(&grown, 900, 1024));
-        assert!(is_new(&grown, 1000, 1024) && is_new(&grown, 2999, 1024));
-        // It was cut off, and may have been given another block since.
-        let cut = [version(3000), version(1024), version(3000)];
-        assert!(is_new(&cut, 1024, 1024) && !is_new(&cut, 1023, 1024));
-        assert!(!is_new(&cut[..1], 1024, 1024));
-        // A hole before.
-        let mut sparse = Contents::default();
-        sparse.resize(3000);
-        assert!(is_new(&[sparse, version(3000)], 500, 1024));
-    }
 }

@@ -42,12 +42,10 @@ pub(crate) enum Trouble {
 /// Runs a workload under a plan; its first `setup` operations only prepare.
 pub(crate) fn look(image: &Fork, operations: &[Operation], setup: usize, plan: &Plan) -> Seen {
     let mut scout = Scout {
-        engine: plan.engine(),
         setup,
         begun: 0,
         moments: 0,
-        recoveries: RECOVERIES,
-        random: Random::with_seed(plan.seed),
+        further: FurtherLives::new(plan),
     };
     let recorded = watch::records();
     watch::record(true);
@@ -72,12 +70,10 @@ pub(crate) fn look(image: &Fork, operations: &[Operation], setup: usize, plan: &
 
 /// Runs along, and recovers from some of what a crash could leave.
 struct Scout {
-    engine: Engine,
     setup: usize,
     begun: usize,
     moments: usize,
-    recoveries: usize,
-    random: Random,
+    further: FurtherLives,
 }
 
 /// The most samples of what a crash may leave that a run is recovered from.
@@ -85,16 +81,66 @@ const RECOVERIES: usize = 4;
 
 /// How often somebody comes who uses a file system that was recovered.
 const VISITS: usize = 6;
-impl Scout {
-    /// A state is recovered, used, and unmounted.
-    fn live_on(&mut self, state: Fork) -> Result<(), Error> {
-        let mut mount = Mount::open(state, self.engine, false, &mut Nobody)?;
-        let mut visitor = Visitor::new(self.random.u64(..));
-        for _ in 0..VISITS {
-            visitor.act(&mut mount, &mut Nobody)?;
+
+/// What becomes of some of the states that crashes of a run leave: always the same of the same run.
+pub(crate) struct FurtherLives {
+    engine: Engine,
+    left: usize,
+    random: Random,
+}
+
+impl FurtherLives {
+    pub(crate) fn new(plan: &Plan) -> FurtherLives {
+        FurtherLives {
+            engine: plan.engine(),
+            left: RECOVERIES,
+            random: Random::with_seed(plan.seed),
         }
-        mount.unmount(&mut Nobody)
     }
+
+    /// At some moments, one of the states that a crash may leave then.
+    pub(crate) fn pick(&mut self, mount: &Mount) -> Option<Fork> {
+        if self.left == 0 || self.random.usize(..3) != 0 {
+            return None;
+        }
+        self.left -= 1;
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        // Nothing, everything, or something between.
+        let mut sets = vec![vec![false; nodes.len()]];
+        if !nodes.is_empty() {
+            closed::sample(&nodes, 1, &mut self.random, &mut |included| {
+                sets.push(included.to_vec());
+            });
+        }
+        let included = &sets[self.random.usize(..sets.len())];
+        Some(states.fork(&nodes, included))
+    }
+
+    /// A state is recovered, used, and unmounted. What is there then.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(crate) fn live_on(
+        &mut self,
+        state: Fork,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Fork, Error> {
+        let seed = self.random.u64(..);
+        let before = watch::set_remounted(true);
+        let lived = live(state, self.engine, seed, watcher);
+        watch::set_remounted(before);
+        lived
+    }
+}
+
+fn live(state: Fork, engine: Engine, seed: u64, watcher: &mut dyn Watcher) -> Result<Fork, Error> {
+    let mut mount = Mount::open(state, engine, false, watcher)?;
+    let mut visitor = Visitor::new(seed);
+    for _ in 0..VISITS {
+        visitor.act(&mut mount, watcher)?;
+    }
+    mount.unmount(watcher)?;
+    Ok(mount.fork())
 }
 
 impl Watcher for Scout {
@@ -112,24 +158,10 @@ impl Watcher for Scout {
             return;
         }
         self.moments += 1;
-        if self.recoveries == 0 || self.random.usize(..3) != 0 {
-            return;
+        if let Some(state) = self.further.pick(mount) {
+            // Whether it succeeds is for the explorer to judge.
+            let _ = self.further.live_on(state, &mut Nobody);
         }
-        self.recoveries -= 1;
-        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        // Nothing, everything, or something between.
-        let mut sets = vec![vec![false; nodes.len()]];
-        if !nodes.is_empty() {
-            closed::sample(&nodes, 1, &mut self.random, &mut |included| {
-                sets.push(included.to_vec());
-            });
-        }
-        let included = &sets[self.random.usize(..sets.len())];
-        let state = states.fork(&nodes, included);
-        let before = watch::set_remounted(true);
-        // Whether it succeeds is for the explorer to judge.
-        let _ = self.live_on(state);
-        watch::set_remounted(before);
     }
 }
 

@@ -5,13 +5,17 @@
 //! known: a script asks whether a call is on the disk when it returns, whether a call can be lost that
 //! came before one which is not, what a rename shows half way. The answer is what *all* crash states
 //! have in common. Those are the tables 1 and 2 of Seltzer et al. 2000, for our mechanisms.
+//!
+//! What is measured is then held against what the mechanism promises ([`Semantics::broken`]).
+
+mod promised;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use backstitch_crash_core::classes::Choices;
-use backstitch_crash_core::closed::{self, Bounds};
+use backstitch_crash_core::closed::{self, Bounds, Coverage};
 use backstitch_crash_core::formatted::ImageOptions;
 use backstitch_crash_core::frontier::Frontier;
 use backstitch_crash_core::image::Fork;
@@ -41,7 +45,7 @@ const CALLS: &[(&str, &str, &str, Look)] = &[
         "rename",
         "mkdir d; creat f",
         "rename f d/g",
-        Look::There("d/g"),
+        Look::Moved("f", "d/g"),
     ),
     (
         "unlink",
@@ -67,6 +71,9 @@ const NEW_FILE: &str = "creat f; write f 0 900";
 /// What programs do without an fsync to replace a file's contents, and the file before that.
 const REPLACED: &str = "creat g; write g 0 700";
 const REPLACING: &str = "creat f; write f 0 900; rename f g";
+/// A file that is there before, known by its permissions, and a rename of it over another one.
+const RENAMED: (&str, &str) = ("creat f; creat g; chmod f 600", "rename f g");
+const RENAMED_MODE: u16 = 0o600;
 /// The most sets of patches of a moment that are all looked at, and how many are where there are more.
 const EXHAUSTIVE: usize = 4096;
 const SAMPLES: usize = 256;
@@ -96,6 +103,8 @@ enum Look {
     There(&'static str),
     /// There is not.
     Gone(&'static str),
+    /// There is the second name, and the first one is not there.
+    Moved(&'static str, &'static str),
     /// What has the name has these permissions.
     Mode(&'static str, u16),
 }
@@ -127,6 +136,8 @@ pub struct Semantics {
     pub recovered: Damage,
     /// The crash states that this comes from.
     pub states: u64,
+    /// Moments of which not every state was looked at, but a sample.
+    pub sampled_moments: u64,
 }
 
 /// What may be seen of a rename that is half done.
@@ -136,6 +147,8 @@ pub enum Half {
     BothNames,
     /// The name that was there before and is to be replaced is missing.
     NoTarget,
+    /// Neither name stands for the file that is renamed.
+    NoFile,
 }
 
 /// How bad what was found is.
@@ -200,6 +213,7 @@ pub fn measure(ordering: Ordering) -> Result<Semantics, Error> {
         left: lab.left,
         recovered: lab.recovered,
         states: lab.states,
+        sampled_moments: lab.sampled_moments,
     })
 }
 
@@ -208,6 +222,7 @@ impl Look {
         Ok(match self {
             Look::There(path) => find(mount, path)?.is_some(),
             Look::Gone(path) => find(mount, path)?.is_none(),
+            Look::Moved(from, to) => find(mount, from)?.is_none() && find(mount, to)?.is_some(),
             Look::Mode(path, bits) => match find(mount, path)? {
                 Some(inode) => attributes(mount, inode)?.permissions == bits,
                 None => false,
@@ -277,6 +292,7 @@ struct Lab {
     left: Damage,
     recovered: Damage,
     states: u64,
+    sampled_moments: u64,
 }
 
 impl Lab {
@@ -303,6 +319,7 @@ impl Lab {
             left: Damage::None,
             recovered: Damage::None,
             states: 0,
+            sampled_moments: 0,
         })
     }
 
@@ -325,20 +342,24 @@ impl Lab {
 
     fn half_renamed(&mut self) -> Result<BTreeSet<Half>, Error> {
         let mut halves = BTreeSet::new();
-        self.each(
-            When::During,
-            "creat f; creat g",
-            "rename f g",
-            &mut |mount| {
-                let half = match (find(mount, "f")?, find(mount, "g")?) {
-                    (_, None) => Some(Half::NoTarget),
-                    (Some(from), Some(to)) if from == to => Some(Half::BothNames),
-                    _ => None,
-                };
-                halves.extend(half);
-                Ok(())
-            },
-        )?;
+        let (setup, calls) = RENAMED;
+        self.each(When::During, setup, calls, &mut |mount| {
+            let mut is_file = [false; 2];
+            let mut is_there = [false; 2];
+            for (at, name) in ["f", "g"].into_iter().enumerate() {
+                if let Some(inode) = find(mount, name)? {
+                    is_there[at] = true;
+                    is_file[at] = attributes(mount, inode)?.permissions == RENAMED_MODE;
+                }
+            }
+            halves.extend(match (is_file, is_there) {
+                (_, [_, false]) => Some(Half::NoTarget),
+                ([false, false], _) => Some(Half::NoFile),
+                ([_, true], [true, _]) => Some(Half::BothNames),
+                _ => None,
+            });
+            Ok(())
+        })?;
         Ok(halves)
     }
 
@@ -465,11 +486,13 @@ impl Watcher for Observer<'_> {
             samples: SAMPLES,
         };
         let (seen, lab, look) = (&mut self.seen, &mut *self.lab, &mut *self.look);
-        closed::visit(&nodes, bounds, &mut self.random, &mut |included| {
+        let coverage = closed::visit(&nodes, bounds, &mut self.random, &mut |included| {
             if seen.insert(states.fingerprint(&nodes, included)) {
                 lab.examine(&states.fork(&nodes, included), look);
             }
         });
+        let is_all = coverage == Coverage::Everything && states.is_complete;
+        self.lab.sampled_moments += u64::from(!is_all);
     }
 
     fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
@@ -481,7 +504,8 @@ impl Watcher for Observer<'_> {
         let is_contents = |part: &crate::arrival::Arriving| mount.holds_contents(part.block);
         let contents: Vec<bool> = arriving.iter().map(is_contents).collect();
         let mut pieces = Pieces::of(&arriving, &contents, &disk, false);
-        let (sets, _) = parts(&contents, SAMPLES, &mut self.random);
+        let (sets, is_all) = parts(&contents, SAMPLES, &mut self.random);
+        self.lab.sampled_moments += u64::from(!is_all);
         for included in sets {
             let (state, fingerprint) = pieces.state(&included);
             if self.seen.insert(fingerprint) {

@@ -12,7 +12,7 @@ use backstitch_crash::{
 };
 use backstitch_device::BlockDevice;
 use backstitch_formats::Rule;
-use backstitch_mechanisms::Ordering;
+use backstitch_mechanisms::{JournalRule, Ordering, OrderingRule};
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
@@ -176,6 +176,53 @@ fn a_name_that_a_foreign_index_does_not_lead_to_is_found() {
     let rule = provoking::ALL.iter().find(about).expect("its script");
     let results = explored(&provoking(rule), &Without(*rule));
     assert!(!results.failures.is_empty(), "{} states", results.states);
+}
+
+/// A file that loses its block, and is given others.
+const CUT_AND_WRITTEN: &str = "creat f; write f 0 1024; sync; truncate f 0; write f 0 3000";
+
+/// Rules whose absence the judge let pass, each under a mechanism, with a script that shows it.
+const LET_PASS: &[(Ordering, Provoking)] = &[
+    // What is written next stands in a block that the file has had all along, and that it has not
+    // lost yet.
+    (
+        Ordering::JOURNAL_WRITEBACK,
+        Provoking {
+            rule: JournalRule::ReuseAfterFreeing.id(),
+            script: CUT_AND_WRITTEN,
+        },
+    ),
+    (
+        Ordering::LFFS_FILE,
+        Provoking {
+            rule: Rule::BlocksFreedAfterUnmapping.id(),
+            script: CUT_AND_WRITTEN,
+        },
+    ),
+    // The call right before the crash of a script has returned.
+    (
+        Ordering::SYNC,
+        Provoking {
+            rule: OrderingRule::SyncAnswersOnceStable.id(),
+            script: "creat f; cut",
+        },
+    ),
+];
+
+#[test]
+fn what_the_judge_let_pass_is_found() {
+    for (ordering, rule) in LET_PASS.iter().filter(|(_, rule)| is_picked(&rule.name())) {
+        let campaign = Campaign {
+            ordering: *ordering,
+            whole_every: 0,
+            ..provoking_softly(rule)
+        };
+        let results = explored(&campaign, &Without(*rule));
+        assert!(!results.failures.is_empty(), "{}", rule.name());
+        show(&campaign, &rule.name(), &results);
+        let results = explored(&campaign, &NoObserver);
+        assert!(results.failures.is_empty(), "{}: all rules", rule.name());
+    }
 }
 
 #[test]

@@ -8,6 +8,10 @@
 //! holds then, what is promised, and which operations were refused. Where all moments of two runs
 //! have the same numbers, no crash of the one leaves anything that no crash of the other leaves,
 //! and no judge can tell them apart.
+//!
+//! The rule may still matter to what becomes of such a state. So the states that the look
+//! beforehand went on with (`scout`) are recovered, used and unmounted here too, and each moment of
+//! those lives counts as one of the run.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,9 +32,11 @@ use backstitch_store::Batch;
 use super::scout::Run;
 use super::worlds::World;
 use super::{Ablation, ROUNDS};
+use crate::ace::Workload;
 use crate::arrival::arriving;
 use crate::explore::{Plan, Spectator, run};
 use crate::model::Model;
+use crate::scout::FurtherLives;
 
 /// Runs that come by a rule and are looked at, of all lengths.
 const RUNS: usize = 400;
@@ -50,7 +56,8 @@ pub(super) enum Compared {
 }
 
 impl Leaves {
-    /// Whether it makes a difference in runs that come by a rule that it is off; `None` where the
+    /// Whether it makes a difference in runs that come by a rule, and in the lives after some of
+    /// their crashes, that it is off; `None` where the
     /// mechanism has no order but the one that the layout states. The thread has switched it off.
     pub(super) fn compare(
         &self,
@@ -98,62 +105,93 @@ fn left_by(ablation: &Ablation, worlds: &[World], of: &Run) -> u64 {
     let workload = &ablation.workloads[of.workload];
     let plan = world.plan(of.variant, ablation.seed, &ROUNDS[0]);
     world.enter();
-    let left = left(world.image(), &workload.operations, &plan);
+    let left = left(world.image(), workload, &plan);
     World::leave();
     left
 }
 
-fn left(image: &Fork, operations: &[Operation], plan: &Plan) -> u64 {
+fn left(image: &Fork, workload: &Workload, plan: &Plan) -> u64 {
     forget_followed();
     let mut moments = Moments {
-        left: DefaultHasher::new(),
+        left: Left::default(),
         model: None,
+        setup: workload.setup,
+        begun: 0,
+        further: FurtherLives::new(plan),
     };
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        run(image, operations, plan, &mut moments)
+        run(image, &workload.operations, plan, &mut moments)
     }));
     let how = match ran {
         Ok(Ok(())) => String::new(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "panic".to_owned(),
     };
-    how.hash(&mut moments.left);
-    moments.left.finish()
+    // A panic may have come in the life after a crash.
+    watch::set_remounted(false);
+    how.hash(&mut moments.left.0);
+    moments.left.0.finish()
 }
 
-/// Takes down what each moment may leave.
+/// What moments may leave.
+#[derive(Default)]
+struct Left(DefaultHasher);
+
+impl Watcher for Left {
+    fn at_rest(&mut self, mount: &Mount) {
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        states.is_complete.hash(&mut self.0);
+        states
+            .fingerprint(&nodes, &vec![false; nodes.len()])
+            .hash(&mut self.0);
+        of_patches(&nodes, &mut states).hash(&mut self.0);
+    }
+
+    fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
+        let disk = mount.fork();
+        disk.fingerprint().hash(&mut self.0);
+        for part in arriving(batch, &disk) {
+            let arrived = disk.fingerprint_of(part.block, part.bytes());
+            (part.block, part.sectors, arrived).hash(&mut self.0);
+        }
+    }
+}
+
+/// Takes down what each moment of a run may leave, and of the lives after some of its crashes.
 struct Moments {
-    left: DefaultHasher,
+    left: Left,
     model: Option<Rc<RefCell<Model>>>,
+    setup: usize,
+    begun: usize,
+    further: FurtherLives,
 }
 
 impl Moments {
     /// The number of promises that were made by then.
     fn note_promises(&mut self) {
         let promises = (self.model.as_ref()).map_or(0, |model| model.borrow().promises);
-        promises.hash(&mut self.left);
+        promises.hash(&mut self.left.0);
     }
 }
 
 impl Watcher for Moments {
     fn at_rest(&mut self, mount: &Mount) {
         self.note_promises();
-        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        states.is_complete.hash(&mut self.left);
-        states
-            .fingerprint(&nodes, &vec![false; nodes.len()])
-            .hash(&mut self.left);
-        of_patches(&nodes, &mut states).hash(&mut self.left);
+        self.left.at_rest(mount);
+        if self.begun <= self.setup {
+            return;
+        }
+        if let Some(state) = self.further.pick(mount) {
+            match self.further.live_on(state, &mut self.left) {
+                Ok(end) => end.fingerprint().hash(&mut self.left.0),
+                Err(error) => error.to_string().hash(&mut self.left.0),
+            }
+        }
     }
 
     fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
         self.note_promises();
-        let disk = mount.fork();
-        disk.fingerprint().hash(&mut self.left);
-        for part in arriving(batch, &disk) {
-            let arrived = disk.fingerprint_of(part.block, part.bytes());
-            (part.block, part.sectors, arrived).hash(&mut self.left);
-        }
+        self.left.in_flight(mount, batch);
     }
 }
 
@@ -198,11 +236,12 @@ impl Spectator for Moments {
     }
 
     fn begun(&mut self, operations: usize) {
-        operations.hash(&mut self.left);
+        self.begun = operations;
+        operations.hash(&mut self.left.0);
     }
 
     fn refused(&mut self, operation: &Operation, error: &Error) {
-        format!("{operation}: {error}").hash(&mut self.left);
+        format!("{operation}: {error}").hash(&mut self.left.0);
     }
 
     fn is_done(&self) -> bool {
@@ -240,7 +279,12 @@ mod tests {
         };
         let image = ImageOptions::default().make_for(ordering);
         watch::switch_off(rule.map(|rule| (rule.into(), Form::Whole)));
-        let left = left(&image.unwrap(), &parse_script(script).unwrap(), &plan);
+        let workload = Workload {
+            name: "script".to_owned(),
+            operations: parse_script(script).unwrap(),
+            setup: 0,
+        };
+        let left = left(&image.unwrap(), &workload, &plan);
         watch::switch_off(None);
         left
     }
@@ -265,5 +309,15 @@ mod tests {
             left_without(rule, ordered, cut),
             left_without(None, ordered, cut)
         );
+    }
+
+    /// What the reclaim is told decides nothing before a crash.
+    #[test]
+    fn lives_after_a_crash_count() {
+        let script = "mkdir A; creat A/f; write A/f 0 9000; sync; unlink A/f; mkdir B; creat B/g; \
+                      rename B/g A/g; rename A C";
+        let every = left_without(None, Ordering::SOFT, script);
+        let rule = Some(Rule::ReclaimToldOfBlocks);
+        assert_ne!(left_without(rule, Ordering::SOFT, script), every);
     }
 }

@@ -138,17 +138,6 @@ impl Scouted {
         said.or((all.covered > 0 && all.essential == 0).then_some(all.covered))
     }
 
-    /// The runs whose own moments a rule can make a difference to: those that come by it elsewhere
-    /// than in the recovery of a state that is judged. The shortest first.
-    pub(super) fn runs_before_a_crash(&self, cut: &Cut) -> Vec<Run> {
-        let runs = self.by_site.get(&cut.site.id);
-        let runs = runs.map_or(&[][..], Vec::as_slice).iter();
-        runs.filter(|(_, passes)| is_worth(cut.site, cut.form, passes))
-            .filter(|(_, passes)| passes.reached > passes.remounted)
-            .map(|(run, _)| *run)
-            .collect()
-    }
-
     /// The runs in which it makes a difference that a rule is off: the shortest first.
     pub(super) fn runs_by(&self, cut: &Cut) -> Vec<Run> {
         let runs = self.by_site.get(&cut.site.id);

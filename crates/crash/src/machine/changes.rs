@@ -1,5 +1,7 @@
 //! Each operation: what it asks the mount, and what the model then says.
 
+use std::collections::BTreeMap;
+
 use backstitch_crash_core::mount::{Mount, Nobody, Watcher};
 use backstitch_crash_core::operation::{Data, Path};
 use backstitch_layout::operations;
@@ -12,7 +14,7 @@ use backstitch_ordering::{Operation as Scope, Volume};
 
 use super::{MOST_BYTES, Machine};
 use crate::contents::Contents;
-use crate::model::{New, ObjectId};
+use crate::model::{Model, New, ObjectId};
 
 impl Machine {
     pub(super) fn make(
@@ -71,6 +73,7 @@ impl Machine {
             match written {
                 Ok(count) => {
                     self.note_written(id, at + done as u64, &bytes[done..done + count]);
+                    self.note_places(id)?;
                     done += count;
                 }
                 Err(Error::NoSpace) if done > 0 => break,
@@ -126,7 +129,7 @@ impl Machine {
         if !is_shorter {
             self.note_truncated(id, size);
         }
-        Ok(())
+        self.note_places(id)
     }
 
     pub(super) fn note_truncated(&mut self, id: ObjectId, size: u64) {
@@ -135,12 +138,19 @@ impl Machine {
         let mut model = self.model.borrow_mut();
         // The pointers go before the size does: in between, zeros stand where whole blocks were.
         let whole = size.next_multiple_of(block_bytes);
-        if whole < contents.len() {
+        if whole < contents.len() && !self.mount.cuts_are_atomic {
             contents.clear(whole..contents.len());
             model.set_contents(id, contents.clone());
         }
         contents.resize(size);
         model.set_contents(id, contents);
+    }
+
+    /// Takes down where the blocks of a file are since its newest version.
+    pub(super) fn note_places(&mut self, id: ObjectId) -> Result<()> {
+        let mut model = self.model.borrow_mut();
+        let version = model.newest_version(id);
+        note_places(&mut self.mount, &mut model, id, version)
     }
 
     pub(super) fn allocate(
@@ -174,6 +184,7 @@ impl Machine {
         }
         let end = (at + len).min(contents.len());
         self.model.borrow_mut().set_contents(id, contents.clone());
+        let version = self.model.borrow().newest_version(id);
         let scope = operations::allocate(inode, how, at, len);
         let body = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, now| {
             fs.allocate(v, inode, how, at, len, now)
@@ -188,10 +199,11 @@ impl Machine {
                 so_far.resize(size);
                 model.borrow_mut().note_step(id, so_far);
             }
-            Ok(())
+            note_places(mount, &mut model.borrow_mut(), id, version)
         };
         let done = self.mount.run_stepwise(scope, watcher, body, after_step);
         let mut model = self.model.borrow_mut();
+        note_places(&mut self.mount, &mut model, id, version)?;
         if done.is_err() {
             model.set_contents(id, before);
         } else if is_reserve {
@@ -363,6 +375,30 @@ impl Machine {
         self.model.borrow_mut().promise(id, data_only);
         Ok(())
     }
+}
+
+/// Takes down where the blocks of a file are since a version: where those that it is given may show
+/// what they held before, and nowhere else.
+fn note_places(mount: &mut Mount, model: &mut Model, id: ObjectId, version: usize) -> Result<()> {
+    if !mount.contents_may_be_stale {
+        return Ok(());
+    }
+    let (inode, block_bytes) = (model.inode(id), u64::from(mount.block_bytes()));
+    let places = mount.look(|fs, v, _| {
+        let blocks = fs.attributes(v, inode)?.size_bytes.div_ceil(block_bytes);
+        let (mut places, mut at) = (BTreeMap::new(), 0);
+        while at < blocks {
+            let (start, count) = fs.extent(v, inode, at, blocks - at)?;
+            let count = count.clamp(1, blocks - at);
+            if let Some(start) = start {
+                places.extend((0..count).map(|block| (at + block, start.0 + block)));
+            }
+            at += count;
+        }
+        Ok(places)
+    })?;
+    model.note_places(id, version, places);
+    Ok(())
 }
 
 /// Refuses what would make a file larger than the model keeps.

@@ -67,13 +67,18 @@ impl Machine {
             })?,
             _ => Vec::new(),
         };
+        let is_regular = attributes.file_type == FileType::Regular;
         let new = New {
             attributes,
             xattrs: self.xattrs(inode)?,
             target,
             contents,
         };
-        Ok(self.model.borrow_mut().add(new, None))
+        let id = self.model.borrow_mut().add(new, None);
+        if is_regular {
+            self.note_places(id)?;
+        }
+        Ok(id)
     }
 
     /// A file that was found by another name already.
@@ -132,16 +137,14 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes names away that are not there any more: what a directory had beside its right name.
-    pub(super) fn forget_missing_names(&mut self) -> Result<()> {
+    /// It is decided which of several names that a crash left a directory is the right one. The
+    /// others are taken away; what else is missing still has to be there.
+    pub(super) fn settle_second_names(&mut self) -> Result<()> {
         let directories = self.model.borrow().directories();
-        for (id, inode, known) in directories {
+        for (id, inode, mut known) in directories {
             let names = self.names_in(inode, &mut Nobody)?;
-            for name in known {
-                if !names.iter().any(|(there, _)| *there == name) {
-                    self.model.borrow_mut().take_away(id, &name);
-                }
-            }
+            known.retain(|name| names.iter().all(|(there, _)| there != name));
+            self.model.borrow_mut().settle_names(id, &known);
         }
         Ok(())
     }

@@ -28,9 +28,8 @@ impl Machine {
         // Of two names of a directory the wrong one is taken away, which need not be on the disk.
         machine.learn_all(&mut Nobody)?;
         machine.mount.settle_names(&mut Nobody)?;
-        machine.forget_missing_names()?;
+        machine.settle_second_names()?;
         machine.note_maps_behind();
-        machine.follow(self);
         Ok(machine)
     }
 
@@ -46,7 +45,6 @@ impl Machine {
         machine.note_maps_behind();
         machine.is_unsettled = true;
         machine.model.borrow_mut().doubt_second_names();
-        machine.follow(self);
         Ok(machine)
     }
 
@@ -54,7 +52,7 @@ impl Machine {
     pub(super) fn look_whether_settled(&mut self) -> Result<()> {
         if self.is_unsettled && self.mount.fs.reclaim_progress().is_settled {
             self.is_unsettled = false;
-            self.forget_missing_names()?;
+            self.settle_second_names()?;
         }
         Ok(())
     }
@@ -108,13 +106,12 @@ impl Machine {
             ordering: ordering.filter(is_possible).unwrap_or(before),
             ..self.engine
         };
-        let machine = Machine::new(self.mount.fork(), engine, watcher)?;
-        machine.follow(self);
-        Ok(machine)
+        Machine::new(self.mount.fork(), engine, watcher)
     }
 
-    /// Promises go on being counted, and operations too.
-    fn follow(&self, before: &Machine) {
+    /// It comes after another life, which has ended: promises go on being counted, and operations
+    /// too.
+    pub(crate) fn follow(&self, before: &Machine) {
         self.model.borrow_mut().promises += before.model.borrow().promises;
         self.begun.set(before.begun.get());
     }

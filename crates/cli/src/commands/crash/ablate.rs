@@ -98,10 +98,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         tables.insert(ordering.to_string(), table(&ablation, args)?);
     }
     if tables.values().all(Vec::is_empty) {
-        let why = format!(
-            "there is no rule with '{}' in its name",
-            args.site.join("' or '")
-        );
+        let why = match args.site.is_empty() {
+            true => "no rule that is come by can be off in these forms".to_owned(),
+            false => format!(
+                "there is no rule with '{}' in its name",
+                args.site.join("' or '")
+            ),
+        };
         return Err(Error::usage(WHAT, why));
     }
     if args.json {

@@ -2,7 +2,7 @@
 
 use backstitch_bench::{Costs, measure_costs};
 use backstitch_crash::semantics::{Damage, Half, Semantics, measure};
-use backstitch_files::error::{Error, Result};
+use backstitch_files::error::{Error, FAILED, Result, warn_line};
 use backstitch_files::show;
 use backstitch_formats::usual;
 use backstitch_vfs::Ordering;
@@ -18,7 +18,8 @@ const DISK: &str = "cheetah9";
 ///
 /// Small scripts are crashed at every moment, and what all crashes have in common is said: which calls
 /// are on the disk when they return, whether of two calls the second can be there without the first,
-/// what a rename shows half way, what is left to repair. Write requests and the time to mount after a
+/// what a rename shows half way, what is left to repair. Fails where a mechanism shows something
+/// that it promises not to. Write requests and the time to mount after a
 /// crash are those of the simulated disk cheetah9.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -48,6 +49,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         _ => args.ordering.clone(),
     };
     let rows = measured(&orderings)?;
+    let mut is_kept = true;
+    for row in &rows {
+        let ordering = row.semantics.ordering;
+        for what in row.semantics.broken(&ordering.promises()) {
+            is_kept = false;
+            warn_line(&format!("{WHAT}: {ordering}: not as promised: {what}"));
+        }
+    }
     if args.json {
         let rows: Vec<Value> = rows.iter().map(document).collect();
         let all =
@@ -56,7 +65,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else {
         show::print_bytes(WHAT, table(&rows).as_bytes())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(match is_kept {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(FAILED),
+    })
 }
 
 /// The mechanisms, as many at a time as there are processors: each is measured by one thread, which
@@ -114,7 +126,7 @@ fn table(rows: &[Row]) -> String {
             renamed(seen),
             left(seen),
             damage(seen.recovered).to_owned(),
-            seen.states.to_string(),
+            states(seen),
             writes(&row.costs),
             recoveries(&row.costs),
         ];
@@ -154,6 +166,7 @@ fn renamed(seen: &Semantics) -> String {
     let words = seen.half_renamed.iter().map(|half| match half {
         Half::BothNames => "both names",
         Half::NoTarget => "the name can be lost",
+        Half::NoFile => "the file can be lost",
     });
     let words: Vec<&str> = words.collect();
     match words.is_empty() {
@@ -176,6 +189,14 @@ fn damage(damage: Damage) -> &'static str {
         Damage::Leaks => "leaks",
         Damage::Corruption => "damage",
         Damage::Unreadable => "damage that keeps it from being mounted",
+    }
+}
+
+/// How many states were looked at, and at how many moments these were not all.
+fn states(seen: &Semantics) -> String {
+    match seen.sampled_moments {
+        0 => seen.states.to_string(),
+        moments => format!("{}, at {moments} moments a sample", seen.states),
     }
 }
 
@@ -214,6 +235,7 @@ fn document(row: &Row) -> Value {
         "left": left(seen),
         "recovered": damage(seen.recovered),
         "states": seen.states,
+        "sampled_moments": seen.sampled_moments,
         "writes_by_create": costs.creates,
         "writes_by_rename": costs.renames,
         "writes_by_removal": costs.removals,

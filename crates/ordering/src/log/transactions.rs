@@ -222,10 +222,12 @@ impl<R: Default, C> Transactions<R, C> {
         self.running.has_logged(block) || self.logged.get(&block).is_some_and(is_in_log)
     }
 
-    /// Whether the running transaction has changed nothing. A log may know of more that it has.
+    /// Whether the running transaction has changed and freed nothing, and nothing waits for its end.
     pub fn is_clean(&self) -> bool {
         let running = &self.running;
-        running.hold.is_none() && running.blocks.is_empty() && self.tokens.is_empty()
+        let has_changed = running.hold.is_some() || !running.blocks.is_empty();
+        // What contents in a freed block wait for is the end of this transaction.
+        !has_changed && running.freed.is_empty() && self.tokens.is_empty()
     }
 
     /// What the layout is told of a patch in the running transaction that it orders after these: the

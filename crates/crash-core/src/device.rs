@@ -119,6 +119,10 @@ impl BlockDevice for Part<'_> {
         self.device.name()
     }
 
+    fn notes_reads(&self) -> bool {
+        self.device.notes_reads()
+    }
+
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let len_bytes = buffer.len() as u64;
         check_range("part of a fork", self.len_bytes, offset_bytes, len_bytes)?;
@@ -154,6 +158,10 @@ impl BlockDevice for ForkDevice {
 
     fn name(&self) -> String {
         "fork".to_owned()
+    }
+
+    fn notes_reads(&self) -> bool {
+        self.0.lock().reads.is_some()
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {

@@ -293,6 +293,10 @@ impl BlockDevice for Tracing {
         "fork".to_owned()
     }
 
+    fn notes_reads(&self) -> bool {
+        true
+    }
+
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let mut traced = self.traced.lock();
         let Traced { fork, reads, .. } = &mut *traced;

@@ -137,6 +137,12 @@ pub trait BlockDevice: Send + Sync {
         false
     }
 
+    /// Whether somebody notes what is read, and counts all of it as needed: callers then read no
+    /// more than they need, in however many requests.
+    fn notes_reads(&self) -> bool {
+        false
+    }
+
     /// What is read from now on lies here and there: the device need not read ahead but where it is
     /// [told to](Self::will_read).
     fn reads_are_scattered(&self) {}

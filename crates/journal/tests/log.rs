@@ -187,6 +187,24 @@ fn a_journal_is_a_mechanism_from_its_start_to_its_stop() {
     assert_eq!(bench.journal.room(), 1024, "of a large log");
 }
 
+#[test]
+fn a_transaction_that_only_frees_is_to_be_ended() {
+    for mode in [
+        JournalMode::Writeback,
+        JournalMode::Ordered,
+        JournalMode::Full,
+    ] {
+        let mut bench = Bench::before_start(1024, mode);
+        let started = bench.journal.start(&mut bench.store, bench.volume);
+        bench.write_out(started);
+        bench.journal.forget(9);
+        assert!(bench.state().is_dirty);
+        let closed = bench.close();
+        bench.write_out(closed);
+        assert!(!bench.state().is_dirty);
+    }
+}
+
 /// Tags take 8 bytes: 124 in a descriptor. Records of revocations take 4: 252 in a block.
 #[test]
 fn a_transaction_ends_before_its_room_does() {

@@ -54,6 +54,11 @@ impl Pen {
         LEAST_LOG_BLOCKS * self.block_bytes
     }
 
+    /// The superblock that was read or written last.
+    pub(crate) fn last_superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
     /// What names the log.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid

@@ -101,6 +101,21 @@ impl<'d> LogDevice<'d> {
         }
         Ok(parts)
     }
+
+    fn read_parts(
+        &self,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        read: impl Fn(u64, &mut [u8]) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let mut rest = buffer;
+        for (there, len) in self.parts(offset_bytes, rest.len() as u64)? {
+            let (part, behind) = rest.split_at_mut(len as usize);
+            read(there, part)?;
+            rest = behind;
+        }
+        Ok(())
+    }
 }
 
 impl BlockDevice for LogDevice<'_> {
@@ -117,13 +132,19 @@ impl BlockDevice for LogDevice<'_> {
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        let mut rest = buffer;
-        for (there, len) in self.parts(offset_bytes, rest.len() as u64)? {
-            let (part, behind) = rest.split_at_mut(len as usize);
-            self.below.read(there, part)?;
-            rest = behind;
-        }
-        Ok(())
+        self.read_parts(offset_bytes, buffer, |there, part| {
+            self.below.read(there, part)
+        })
+    }
+
+    fn read_contents(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_parts(offset_bytes, buffer, |there, part| {
+            self.below.read_contents(there, part)
+        })
+    }
+
+    fn notes_reads(&self) -> bool {
+        self.below.notes_reads()
     }
 
     fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {

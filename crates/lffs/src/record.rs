@@ -313,42 +313,64 @@ pub struct Record<'a> {
     pub name: &'a [u8],
     /// It is the last one of its group.
     pub ends_group: bool,
-    /// The blocks that were freed.
-    pub freed: Vec<u64>,
-    /// The bytes that were changed.
-    pub spans: Vec<Span<'a>>,
+    freed: &'a [U64],
+    spans: Spans<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// Reads a record; `None` where it contradicts itself.
+    /// Reads a record; `None` where it contradicts itself. Nothing is copied.
     pub fn parse(payload: &'a [u8]) -> Option<Record<'a>> {
         let (head, rest) = RawOperation::ref_from_prefix(payload).ok()?;
-        let (name, mut rest) = rest.split_at_checked(head.name_bytes.get().into())?;
-        let mut freed = Vec::new();
-        for _ in 0..head.freed.get() {
-            let (block, behind) = U64::ref_from_prefix(rest).ok()?;
-            freed.push(block.get());
-            rest = behind;
-        }
-        let mut spans = Vec::new();
-        for _ in 0..head.spans.get() {
-            let (span, behind) = RawSpan::ref_from_prefix(rest).ok()?;
-            let (bytes, behind) = behind.split_at_checked(span.len_bytes.get() as usize)?;
-            spans.push(Span {
-                block: span.block.get(),
-                offset_bytes: span.offset_bytes.get().into(),
-                bytes,
-                zeros_follow: span.flags.get() & ZEROS_FOLLOW != 0,
-            });
-            rest = behind;
-        }
-        Some(Record {
+        let (name, rest) = rest.split_at_checked(head.name_bytes.get().into())?;
+        let freed = head.freed.get() as usize;
+        let (freed, rest) = <[U64]>::ref_from_prefix_with_elems(rest, freed).ok()?;
+        let spans = Spans {
+            left: head.spans.get(),
+            rest,
+        };
+        let is_whole = spans.clone().count() == spans.left as usize;
+        is_whole.then(|| Record {
             kind: head.kind,
             object: head.object.get(),
             name,
             ends_group: head.flags & ENDS_GROUP != 0,
             freed,
             spans,
+        })
+    }
+
+    /// The blocks that were freed.
+    pub fn freed(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.freed.iter().map(|block| block.get())
+    }
+
+    /// The bytes that were changed.
+    pub fn spans(&self) -> Spans<'a> {
+        self.spans.clone()
+    }
+}
+
+/// The spans of a record, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spans<'a> {
+    left: u32,
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Spans<'a> {
+    type Item = Span<'a>;
+
+    /// Ends early where the bytes end within a span.
+    fn next(&mut self) -> Option<Span<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        let (span, behind) = RawSpan::ref_from_prefix(self.rest).ok()?;
+        let (bytes, behind) = behind.split_at_checked(span.len_bytes.get() as usize)?;
+        self.rest = behind;
+        Some(Span {
+            block: span.block.get(),
+            offset_bytes: span.offset_bytes.get().into(),
+            bytes,
+            zeros_follow: span.flags.get() & ZEROS_FOLLOW != 0,
         })
     }
 }
@@ -380,7 +402,7 @@ mod tests {
             prop_assert!(records.iter().all(|record| record.len() <= longest_bytes));
             let mut home = vec![before; 4];
             for record in &records {
-                for span in Record::parse(record).unwrap().spans {
+                for span in Record::parse(record).unwrap().spans() {
                     prop_assert!(span.apply(&mut home[span.block as usize]));
                 }
             }
@@ -389,7 +411,9 @@ mod tests {
 
         #[test]
         fn anything_can_be_parsed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            drop(Record::parse(&bytes));
+            if let Some(record) = Record::parse(&bytes) {
+                prop_assert!(record.spans().count() <= bytes.len());
+            }
         }
     }
 
@@ -408,7 +432,8 @@ mod tests {
             &mut records,
         );
         let record = Record::parse(&records[0]).unwrap();
-        assert_eq!((record.freed, record.spans.len()), (vec![3], 1));
+        assert!(record.freed().eq([3]));
+        assert_eq!(record.spans().count(), 1);
         let mut end = end_of_group();
         end.resize(500, 0);
         assert!(Record::parse(&end).unwrap().ends_group);
@@ -430,10 +455,9 @@ mod tests {
         );
         assert!(records.iter().all(|record| record.len() <= 2000));
         let records: Vec<Record<'_>> = records.iter().map(|r| Record::parse(r).unwrap()).collect();
-        let freed: Vec<u64> = records.iter().flat_map(|r| r.freed.clone()).collect();
-        assert!(freed.into_iter().eq(0..1000));
+        assert!(records.iter().flat_map(Record::freed).eq(0..1000));
         let (last, before) = records.split_last().unwrap();
-        assert_eq!(last.spans.len(), 1);
-        assert!(before.iter().all(|record| record.spans.is_empty()));
+        assert_eq!(last.spans().count(), 1);
+        assert!(before.iter().all(|record| record.spans().count() == 0));
     }
 }

@@ -6,15 +6,19 @@
 //! that frees it. What lies behind the last whole group never happened: no block went home before
 //! its group was in the log, so there is nothing to be undone on the disk. The second pass goes
 //! forward and applies the bytes of the records, except those of a block that a later record frees.
-//! It writes the changed blocks whenever a fixed number of spans was applied, so that memory does
-//! not grow with the log; bringing a block home twice does no harm.
+//! It writes the changed blocks whenever there is a fixed number of them, so that memory does not
+//! grow with the log; bringing a block home twice does no harm.
+//!
+//! What is in use of the log is read once, in large pieces, and stays in memory from the first pass to
+//! the second (of a long log the second pass reads it again). What lies behind the last superblock's
+//! end is read once more before that, by the search for the end.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Buffer, WriteRequest};
-use backstitch_wafs::{Log, Lsn};
+use backstitch_wafs::{Log, Lsn, Records};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, RecordFault, Result};
@@ -49,12 +53,55 @@ pub struct Outcome {
     pub undone: u64,
 }
 
-/// Spans that are applied in memory before their blocks are written: with blocks of 4,096 bytes these
-/// take 32 MiB at most.
-const BATCH_SPANS: usize = 8192;
+/// Blocks that are changed in memory before they are written: with blocks of 4,096 bytes these take
+/// 32 MiB at most.
+const BATCH_BLOCKS: usize = 8192;
+/// Bytes of records that change them, at most about so many.
+const BATCH_BYTES: usize = 32 << 20;
+/// Blocks that are read in one request at most, where they lie side by side.
+const READ_BLOCKS: u64 = 256;
 
-/// The record's index, the place where it begins, and its payload.
-type Payload = (u64, u64, Vec<u8>);
+/// Records that are brought home together.
+#[derive(Default)]
+struct Batch {
+    /// Their payloads.
+    bytes: Vec<u8>,
+    records: Vec<Batched>,
+    /// The blocks that they change. True: a record that comes before all others of the block says
+    /// all of it, so that what is at home need not be read.
+    blocks: BTreeMap<u64, bool>,
+}
+
+/// A record of a batch.
+struct Batched {
+    /// Its index in the log.
+    index: u64,
+    lsn: u64,
+    /// Where its payload is in the batch's bytes.
+    payload: Range<usize>,
+}
+
+impl Batch {
+    fn add(&mut self, index: u64, lsn: u64, payload: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(payload);
+        self.records.push(Batched {
+            index,
+            lsn,
+            payload: start..self.bytes.len(),
+        });
+    }
+
+    fn is_full(&self) -> bool {
+        self.blocks.len() >= BATCH_BLOCKS || self.bytes.len() >= BATCH_BYTES
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+        self.blocks.clear();
+    }
+}
 
 /// What the first pass finds.
 #[derive(Default)]
@@ -85,7 +132,7 @@ impl<'d> Unmounted<'d> {
     /// Where there is none, or none that can be believed.
     pub fn open(below: &'d dyn BlockDevice, map: &Arc<LogMap>) -> Result<Unmounted<'d>> {
         let device = LogDevice::new(below, map.clone());
-        let log = Log::open_sparingly(&device)?;
+        let log = Log::open(&device)?;
         let (log_start, log_end) = (log.start(), log.end());
         let is_clean = log.superblock().flags.get() & backstitch_wafs::format::IS_CLEAN != 0;
         let pen = Pen::behind(&log, map.block_bytes());
@@ -107,6 +154,14 @@ impl<'d> Unmounted<'d> {
     /// It was unmounted, and nothing is in it.
     pub fn is_clean(&self) -> bool {
         self.is_clean && self.is_empty()
+    }
+
+    /// What names the log that lies there. Its end is not looked for.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn uuid_of(below: &dyn BlockDevice, map: &Arc<LogMap>) -> Result<[u8; 16]> {
+        Ok(Log::uuid(&LogDevice::new(below, map.clone()))?)
     }
 
     /// What names it.
@@ -136,18 +191,18 @@ impl<'d> Unmounted<'d> {
         self.pen
     }
 
+    fn log(&self) -> Log<'_> {
+        Log::as_found(&self.device, *self.pen.last_superblock(), self.log_end)
+    }
+
     /// Shows the caller each record and the place where it begins.
     ///
     /// # Errors
     /// Where one contradicts itself; the device's.
     pub fn each(&self, mut look: impl FnMut(u64, &Record<'_>)) -> Result<()> {
-        let log = Log::open_sparingly(&self.device)?;
-        let mut records = log.records(self.log_start)?;
+        let mut records = self.log().records(self.log_start)?;
         while let Some(found) = records.next()? {
-            let lsn = found.lsn.0;
-            let fault = RecordFault::NoOperation;
-            let record = Record::parse(found.payload).ok_or(Error::Record { lsn, fault })?;
-            look(lsn, &record);
+            look(found.lsn.0, &parse(found.lsn.0, found.payload)?);
         }
         Ok(())
     }
@@ -157,24 +212,33 @@ impl<'d> Unmounted<'d> {
     /// # Errors
     /// Where the log says what cannot be: nothing was written then; the device's.
     pub fn replay(&self, home: &Home<'_>) -> Result<Outcome> {
+        let mut records = self.log().kept_records(self.log_start)?;
         let Found {
             whole,
             freed_by,
             mut outcome,
-        } = self.look_through(home)?;
-        let log = Log::open_sparingly(&self.device)?;
-        let mut records = log.records(self.log_start)?;
-        let mut batch: Vec<Payload> = Vec::new();
-        let mut spans = 0;
-        for at in 0..whole {
+        } = self.look_through(home, &mut records)?;
+        records.rewind();
+        let mut batch = Batch::default();
+        for index in 0..whole {
             let Some(found) = records.next()? else {
                 break;
             };
-            spans += self.parse(&found)?.spans.len();
-            batch.push((at, found.lsn.0, found.payload.to_vec()));
-            if spans >= BATCH_SPANS {
+            let lsn = found.lsn.0;
+            let record = parse(lsn, found.payload)?;
+            let mut is_changing = false;
+            for span in record.spans() {
+                if is_live(&freed_by, index, span.block) {
+                    batch.blocks.entry(span.block).or_insert(span.is_whole());
+                    is_changing = true;
+                }
+            }
+            if is_changing {
+                batch.add(index, lsn, found.payload);
+            }
+            if batch.is_full() {
                 outcome.blocks += bring_home(home, &batch, &freed_by)?;
-                (spans, batch) = (0, Vec::new());
+                batch.clear();
             }
         }
         outcome.blocks += bring_home(home, &batch, &freed_by)?;
@@ -184,25 +248,18 @@ impl<'d> Unmounted<'d> {
         Ok(outcome)
     }
 
-    fn parse<'r>(&self, found: &backstitch_wafs::Record<'r>) -> Result<Record<'r>> {
-        let (lsn, fault) = (found.lsn.0, RecordFault::NoOperation);
-        Record::parse(found.payload).ok_or(Error::Record { lsn, fault })
-    }
-
     /// Finds the end of the last whole group, and checks everything up to there.
-    fn look_through(&self, home: &Home<'_>) -> Result<Found> {
-        let log = Log::open_sparingly(&self.device)?;
-        let mut records = log.records(self.log_start)?;
+    fn look_through(&self, home: &Home<'_>, records: &mut Records<'_>) -> Result<Found> {
         let mut found = Found::default();
         // Of the group whose end has not come yet.
         let mut freed: Vec<(u64, u64)> = Vec::new();
         let mut wrong = None;
         let mut all = 0;
         while let Some(next) = records.next()? {
-            let record = self.parse(&next)?;
-            freed.extend(record.freed.iter().map(|block| (*block, all)));
-            for span in &record.spans {
-                wrong = wrong.or(self.check(home, next.lsn.0, span).err());
+            let record = parse(next.lsn.0, next.payload)?;
+            freed.extend(record.freed().map(|block| (block, all)));
+            for span in record.spans() {
+                wrong = wrong.or(self.check(home, next.lsn.0, &span).err());
             }
             all += 1;
             if record.ends_group || !holds(Rule::OnlyWholeGroupsCount) {
@@ -297,44 +354,39 @@ impl<'d> Unmounted<'d> {
             self.device.write(self.pen.offset_bytes(at), part)?;
         }
         self.device.flush()?;
-        (self.log_start, self.log_end) = (Lsn(head), Lsn(self.pen.head));
+        // Where it is not found again, it does not count for the next recovery either.
+        (self.log_start, self.log_end) = (Lsn(head), Log::open(&self.device)?.end());
         Ok(())
     }
 }
 
+fn parse(lsn: u64, payload: &[u8]) -> Result<Record<'_>> {
+    let fault = RecordFault::NoOperation;
+    Record::parse(payload).ok_or(Error::Record { lsn, fault })
+}
+
+/// Whether what the record at this index has of a block comes home, and is not of before the block
+/// was freed.
+fn is_live(freed_by: &FxHashMap<u64, u64>, index: u64, block: u64) -> bool {
+    let freed = freed_by.get(&block).filter(|_| holds(Rule::FreedAreHeeded));
+    freed.is_none_or(|by| index >= *by && holds(Rule::FreedCountForEarlierRecords))
+}
+
 /// Applies the bytes of the records in order and writes the blocks. Returns how many were written.
-fn bring_home(home: &Home<'_>, batch: &[Payload], freed_by: &FxHashMap<u64, u64>) -> Result<u64> {
-    let mut order: Vec<&Payload> = batch.iter().collect();
+fn bring_home(home: &Home<'_>, batch: &Batch, freed_by: &FxHashMap<u64, u64>) -> Result<u64> {
+    let mut changed = read_home(home, &batch.blocks)?;
+    let mut order: Vec<&Batched> = batch.records.iter().collect();
     if !holds(Rule::LastRecordCounts) {
         order.reverse();
     }
-    let mut changed: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-    for (at, lsn, payload) in order {
-        let (lsn, fault) = (*lsn, RecordFault::NoOperation);
-        let record = Record::parse(payload).ok_or(Error::Record { lsn, fault })?;
-        for span in &record.spans {
-            let freed = freed_by
-                .get(&span.block)
-                .filter(|_| holds(Rule::FreedAreHeeded));
-            let is_gone = freed.is_some_and(|by| match holds(Rule::FreedCountForEarlierRecords) {
-                true => at < by,
-                false => true,
-            });
-            if is_gone {
+    for record in order {
+        let lsn = record.lsn;
+        for span in parse(lsn, &batch.bytes[record.payload.clone()])?.spans() {
+            if !is_live(freed_by, record.index, span.block) {
                 continue;
             }
-            let block = match changed.entry(span.block) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(free) => {
-                    let mut bytes = vec![0; home.block_bytes as usize];
-                    if !span.is_whole() {
-                        let offset_bytes = span.block * u64::from(home.block_bytes);
-                        home.device.read(offset_bytes, &mut bytes)?;
-                    }
-                    free.insert(bytes)
-                }
-            };
-            if !span.apply(block) {
+            let block = changed.get_mut(&span.block);
+            if !block.is_some_and(|block| span.apply(block)) {
                 let fault = RecordFault::BehindBlock(span.block);
                 return Err(Error::Record { lsn, fault });
             }
@@ -352,4 +404,31 @@ fn bring_home(home: &Home<'_>, batch: &[Payload], freed_by: &FxHashMap<u64, u64>
         home.device.submit(&requests)?;
     }
     Ok(blocks)
+}
+
+/// The blocks as they are at home, in ascending order, those side by side in one request; zeros for
+/// those of which that does not matter.
+fn read_home(home: &Home<'_>, blocks: &BTreeMap<u64, bool>) -> Result<BTreeMap<u64, Vec<u8>>> {
+    let size = home.block_bytes as usize;
+    let zeros = |(block, _): (&u64, &bool)| (*block, vec![0; size]);
+    let mut read: BTreeMap<u64, Vec<u8>> = blocks.iter().map(zeros).collect();
+    let mut needed = blocks
+        .iter()
+        .filter(|(_, is_whole)| !**is_whole)
+        .map(|(block, _)| *block)
+        .peekable();
+    let mut bytes = Vec::new();
+    while let Some(first) = needed.next() {
+        let mut end = first + 1;
+        while end - first < READ_BLOCKS && needed.next_if_eq(&end).is_some() {
+            end += 1;
+        }
+        bytes.resize((end - first) as usize * size, 0);
+        let offset_bytes = first * u64::from(home.block_bytes);
+        home.device.read(offset_bytes, &mut bytes)?;
+        for (block, bytes) in read.range_mut(first..end).zip(bytes.chunks_exact(size)) {
+            block.1.copy_from_slice(bytes);
+        }
+    }
+    Ok(read)
 }

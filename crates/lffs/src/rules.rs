@@ -35,8 +35,6 @@ backstitch_rules::registry! {
         FollowingContentsThroughLog,
         /// Contents written under a patchgroup stay out of the log.
         PatchgroupsThroughLog,
-        /// A block that the log is about to get is waited for with others of its run.
-        HomesArePartedFromRuns,
         /// A record leaves out what an operation changed of a block that it was the first to change.
         RecordsAreWhole,
         /// What an operation changed of a block before it freed that is in its record.

@@ -1,10 +1,14 @@
 //! What a crash may leave in a log, and what recovery makes of it, without a file system.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_device::{BlockDevice, FaultDevice, FileDevice, Loss, MemoryDevice, OpenOptions};
+use backstitch_lffs::record::{ENDS_GROUP, RawOperation, RawSpan};
 use backstitch_lffs::{Error, Home, LogDevice, LogMap, RecordFault, Unmounted};
-use backstitch_wafs::Wafs;
+use backstitch_wafs::format::LOG_OFFSET_BYTES;
+use backstitch_wafs::{Wafs, host_clock};
+use zerocopy::IntoBytes;
 
 const BLOCK: u32 = 1024;
 /// The log is in two runs, of which the first one lies behind the second.
@@ -185,6 +189,25 @@ fn a_long_group_comes_home_in_parts() {
     assert!(after.chunks(BLOCK as usize).zip(&blocks).all(is_home));
 }
 
+/// Blocks that lie side by side are read together, those of which all is in the log not at all, and
+/// the log is read once.
+#[test]
+fn a_recovery_takes_few_requests() {
+    let (device, map) = made();
+    let mut log = Unmounted::open(&device, &map).unwrap();
+    // Its records state whole blocks: nothing of what is at home is needed.
+    let blocks: Vec<(u64, Vec<u8>)> = (0..40).map(|b| (b, vec![b as u8 + 1; 1024])).collect();
+    log.write_alone(&blocks).unwrap();
+    let counting = FaultDevice::new(Arc::new(device), Loss::Nothing);
+    let log = Unmounted::open(&counting, &map).unwrap();
+    let before = counting.counts().reads;
+    let home = home(&counting);
+    assert_eq!(log.replay(&home).unwrap().blocks, 40);
+    // The log is in two runs.
+    let reads = counting.counts().reads - before;
+    assert!(reads <= 2, "{reads} requests");
+}
+
 #[test]
 fn a_log_with_another_name_is_empty_and_goes_on() {
     let (device, map) = made();
@@ -213,4 +236,85 @@ fn orphans_do_not_fit_into_a_log_that_is_too_short() {
     let mut log = Unmounted::open(&device, &map).unwrap();
     let error = log.write_alone(&[(7, vec![3; 1024])]).unwrap_err();
     assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+}
+
+/// The figures of docs/MEASUREMENTS.md: `cargo test --release -p backstitch-lffs --test recovery --
+/// --ignored --nocapture`.
+#[test]
+#[ignore = "prints figures, and writes 192 MiB"]
+fn figures() {
+    const LOG_BYTES: u64 = 64 << 20;
+    const BLOCK: u64 = 4096;
+    /// Of the file system; those that change lie in its first quarter, as inode tables and bitmaps
+    /// of a new file system do.
+    const BLOCKS: u64 = 128 << 8;
+    let directory = std::env::temp_dir();
+    let file = |name: &str, size_bytes| {
+        let path = directory.join(format!("backstitch-{name}-{}", std::process::id()));
+        std::fs::File::create(&path)
+            .and_then(|file| file.set_len(size_bytes))
+            .unwrap();
+        (
+            FileDevice::open(&path, OpenOptions::default()).unwrap(),
+            path,
+        )
+    };
+    let (log, log_path) = file("figures-log", LOG_BYTES + LOG_OFFSET_BYTES);
+    let (home, home_path) = file("figures-home", BLOCKS * BLOCK);
+    let log = Arc::new(log);
+    Wafs::make(&*log, [5; 16], 0).unwrap();
+    let wafs = Wafs::mount(log.clone(), host_clock()).unwrap();
+    let mut records = 0_u64;
+    loop {
+        // As the making of a file: three blocks, a few bytes of each.
+        let mut payload = RawOperation {
+            kind: 1,
+            flags: if records % 100 == 99 { ENDS_GROUP } else { 0 },
+            name_bytes: 0.into(),
+            spans: 3.into(),
+            freed: 0.into(),
+            unused: 0.into(),
+            object: records.into(),
+        }
+        .as_bytes()
+        .to_vec();
+        for (part, len_bytes) in [(0, 32), (1, 4), (2, 100)] {
+            let head = RawSpan {
+                block: ((records / 32) % (BLOCKS / 12) + part * (BLOCKS / 12)).into(),
+                offset_bytes: ((records % 32 * 100) as u16).into(),
+                flags: 0.into(),
+                len_bytes: len_bytes.into(),
+            };
+            payload.extend_from_slice(head.as_bytes());
+            payload.resize(payload.len() + len_bytes as usize, records as u8);
+        }
+        if wafs.append(&payload).is_err() {
+            break;
+        }
+        records += 1;
+    }
+    wafs.sync_all().unwrap();
+    drop(wafs);
+    let map = Arc::new(LogMap::new(
+        BLOCK as u32,
+        std::iter::once(0..log.size_bytes() / BLOCK),
+    ));
+    for _ in 0..3 {
+        let started = Instant::now();
+        let log = Unmounted::open(&*log, &map).unwrap();
+        let opened = started.elapsed();
+        let home = Home {
+            device: &home,
+            block_bytes: BLOCK as u32,
+            blocks: BLOCKS,
+            has_log: false,
+        };
+        let outcome = log.replay(&home).unwrap();
+        println!(
+            "{records} records: found in {opened:?}, home after {:?}: {outcome:?}",
+            started.elapsed()
+        );
+    }
+    std::fs::remove_file(log_path).unwrap();
+    std::fs::remove_file(home_path).unwrap();
 }

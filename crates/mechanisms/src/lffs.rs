@@ -329,8 +329,8 @@ fn elsewhere<'s>(site: LogSite<'s>, note: LogNote) -> Result<Option<(Place<'s>, 
         return Ok(None);
     }
     let map = Arc::new(LogMap::new(note.block_bytes, [blocks]));
-    let uuid = match Unmounted::open(device, &map) {
-        Ok(log) => log.uuid(),
+    let uuid = match Unmounted::uuid_of(device, &map) {
+        Ok(uuid) => uuid,
         Err(LogError::Log(WafsError::NotALog { .. })) => return Ok(None),
         Err(error) => return Err(from_log(error)),
     };
@@ -420,8 +420,11 @@ impl Place<'_> {
             Err(error @ Error::Device(_)) => Err(error),
             Err(error) if is_of_this && damage == LogDamage::Refuse => Err(error),
             Err(error) => {
-                let actions = &mut report.actions;
-                actions.push(format!("gave the log up: {error}"));
+                let what = match is_of_this {
+                    true => "gave the log up",
+                    false => "left the log alone",
+                };
+                report.actions.push(format!("{what}: {error}"));
                 Ok(report)
             }
             Ok(()) => Ok(report),

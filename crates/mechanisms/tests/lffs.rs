@@ -10,7 +10,7 @@ use backstitch_layout::{
 use backstitch_lffs::rules::Rule;
 use backstitch_lffs::{LogMap, Unmounted};
 use backstitch_mechanisms::Ordering;
-use backstitch_rules::watch::{self, Form};
+use backstitch_rules::watch;
 use backstitch_wafs::Wafs;
 
 const BLOCK: u32 = 1024;
@@ -322,8 +322,6 @@ fn what_a_log_holds_from_before_a_repair_is_dropped() {
 /// The rule is off, and the test that is about it fails.
 #[test]
 fn without_the_question_whose_a_log_is_a_test_fails() {
-    watch::switch_off(Some((Rule::LogIsOfThisMount.into(), Form::Whole)));
-    let done = std::panic::catch_unwind(what_a_log_holds_from_before_a_repair_is_dropped);
-    watch::switch_off(None);
-    assert!(done.is_err());
+    let test: fn() = what_a_log_holds_from_before_a_repair_is_dropped;
+    assert_eq!(watch::not_missed(&[(Rule::LogIsOfThisMount, test)]), []);
 }

@@ -5,7 +5,7 @@ use crate::format::{
     Superblock, VERSION, longest_payload, record_bytes,
 };
 use crate::memory::{Chunk, Memory};
-use crate::read::{Log, Place, Records, WINDOW_BYTES, check_range};
+use crate::read::{Log, Place, Records, check_range};
 use crate::rules::{Rule, holds};
 use crate::{Lsn, Result, WafsError};
 use backstitch_device::BlockDevice;
@@ -560,7 +560,6 @@ impl Wafs {
             device: &*self.device,
             circle: self.circle,
             seed: self.seed,
-            window_bytes: WINDOW_BYTES,
         };
         Ok(Records::new(place, from, end))
     }

@@ -8,8 +8,28 @@ use crate::{Lsn, Result, WafsError};
 use backstitch_device::BlockDevice;
 use zerocopy::FromBytes;
 
-/// What is read at a time.
-pub(crate) const WINDOW_BYTES: u64 = 64 << 10;
+/// What is read at a time of records that are looked at once: little enough to stay in a
+/// processor's cache.
+const WINDOW_BYTES: u64 = 64 << 10;
+/// What the search for the end reads at a time at most: one request of many that a disk answers at
+/// its full speed.
+const LARGEST_PIECE_BYTES: u64 = 1 << 20;
+/// The longest part of a log that [`Log::kept_records`] keeps in memory.
+const MOST_KEPT_BYTES: u64 = 64 << 20;
+
+/// How far is read behind what is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Ahead {
+    /// Not at all.
+    Nothing,
+    /// To a multiple of this many bytes, so that the device sees long reads at good places.
+    Window(u64),
+    /// As far as was read so far, and a block at least: what is read in vain is at most as much as
+    /// what was needed. Never more than [`LARGEST_PIECE_BYTES`].
+    AsMuchAgain,
+    /// To the limit.
+    Everything,
+}
 
 /// A record as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,18 +55,45 @@ pub(crate) struct Place<'d> {
     pub(crate) device: &'d dyn BlockDevice,
     pub(crate) circle: Circle,
     pub(crate) seed: u32,
-    /// Reads end at a multiple of this many bytes.
-    pub(crate) window_bytes: u64,
 }
 
 /// A part of the log in memory.
-#[derive(Default)]
 struct Window {
     bytes: Vec<u8>,
     from: u64,
+    ahead: Ahead,
+    /// What was read so far.
+    read_bytes: u64,
 }
 
 impl Window {
+    fn new(ahead: Ahead) -> Window {
+        Window {
+            bytes: Vec::new(),
+            from: 0,
+            ahead,
+            read_bytes: 0,
+        }
+    }
+
+    /// Where a read of what ends at `needed` is to end.
+    fn read_end(&self, needed: Lsn, limit: Lsn) -> Lsn {
+        let end = match self.ahead {
+            Ahead::Nothing => needed.0,
+            Ahead::Window(bytes) => {
+                let multiple = needed.0.checked_next_multiple_of(bytes);
+                multiple.unwrap_or(limit.0)
+            }
+            Ahead::AsMuchAgain => {
+                let more = self.read_bytes.clamp(BLOCK_BYTES, LARGEST_PIECE_BYTES);
+                let end = needed.0.saturating_add(more);
+                end - end % BLOCK_BYTES
+            }
+            Ahead::Everything => limit.0,
+        };
+        Lsn(end.min(limit.0).max(needed.0))
+    }
+
     /// `len` bytes from `at` on. Reads ahead for later calls, but not past `limit`.
     fn get(&mut self, place: &Place<'_>, at: Lsn, len: u64, limit: Lsn) -> Result<&[u8]> {
         let held = self.from..self.from + self.bytes.len() as u64;
@@ -64,11 +111,10 @@ impl Window {
             false => self.bytes.clear(),
         }
         self.from = at.0;
-        // To a whole number of windows, so that the device sees long reads at good places.
-        let end = (at.0 + len).next_multiple_of(place.window_bytes);
-        let end = end.min(limit.0).max(at.0 + len);
+        let end = self.read_end(at.plus(len), limit);
         let mut filled = self.bytes.len();
-        self.bytes.resize((end - at.0) as usize, 0);
+        self.bytes.resize((end.0 - at.0) as usize, 0);
+        self.read_bytes += (self.bytes.len() - filled) as u64;
         while filled < self.bytes.len() {
             let from = at.plus(filled as u64);
             let to_turn = place.circle.bytes_to_turn(from);
@@ -123,18 +169,29 @@ fn look(window: &mut Window, place: &Place<'_>, at: Lsn, limit: Lsn) -> Result<F
 pub struct Records<'d> {
     place: Place<'d>,
     window: Window,
+    first: Lsn,
     next: Lsn,
     end: Lsn,
 }
 
 impl<'d> Records<'d> {
     pub(crate) fn new(place: Place<'d>, from: Lsn, end: Lsn) -> Records<'d> {
+        Records::with(place, from, end, Ahead::Window(WINDOW_BYTES))
+    }
+
+    fn with(place: Place<'d>, from: Lsn, end: Lsn, ahead: Ahead) -> Records<'d> {
         Records {
             place,
-            window: Window::default(),
+            window: Window::new(ahead),
+            first: from,
             next: from,
             end,
         }
+    }
+
+    /// Goes back to the first one. What is still in memory is not read again.
+    pub fn rewind(&mut self) {
+        self.next = self.first;
     }
 
     /// The next record; `None` at the end.
@@ -194,39 +251,40 @@ impl<'d> Log<'d> {
     /// # Errors
     /// Where there is no log, where it cannot be believed, and where the device fails.
     pub fn open(device: &'d dyn BlockDevice) -> Result<Log<'d>> {
-        Log::open_with(device, WINDOW_BYTES)
-    }
-
-    /// The same without reading ahead: reads only the bytes of records and of what follows the last
-    /// one. For callers that observe which bytes are read, such as the explorer of crash states.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_sparingly(device: &'d dyn BlockDevice) -> Result<Log<'d>> {
-        Log::open_with(device, 1)
-    }
-
-    fn open_with(device: &'d dyn BlockDevice, window_bytes: u64) -> Result<Log<'d>> {
         let (superblock, damaged) = superblock(device)?;
-        let mut log = Log {
+        let mut log = Log::as_found(device, superblock, Lsn(superblock.end.get()));
+        log.damaged = damaged;
+        log.begin_at_superblock();
+        log.look_for_end()?;
+        Ok(log)
+    }
+
+    /// A log that was opened before, when it had this superblock and this end. Nothing is read; which
+    /// record is the last is not known.
+    pub fn as_found(device: &'d dyn BlockDevice, superblock: Superblock, end: Lsn) -> Log<'d> {
+        Log {
             place: Place {
                 device,
                 circle: Circle {
                     log_bytes: superblock.log_bytes.get(),
                 },
                 seed: seed(&superblock.uuid),
-                window_bytes,
             },
             superblock,
-            damaged,
-            end: Lsn(superblock.end.get()),
+            damaged: None,
+            end,
             last: None,
             last_time: 0,
             found: 0,
-        };
-        log.begin_at_superblock();
-        log.look_for_end()?;
-        Ok(log)
+        }
+    }
+
+    /// The uuid of the log on a device. Its end is not looked for.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn uuid(device: &dyn BlockDevice) -> Result<[u8; 16]> {
+        Ok(superblock(device)?.0.uuid)
     }
 
     fn begin_at_superblock(&mut self) {
@@ -257,7 +315,10 @@ impl<'d> Log<'d> {
         let start = self.start();
         let limit = start.block_start().plus(self.place.circle.log_bytes);
         let mount = self.superblock.mount.get();
-        let mut window = Window::default();
+        let mut window = Window::new(match self.place.device.notes_reads() {
+            true => Ahead::Nothing,
+            false => Ahead::AsMuchAgain,
+        });
         loop {
             match look(&mut window, &self.place, self.end, limit)? {
                 Found::Record(header) => {
@@ -338,6 +399,20 @@ impl<'d> Log<'d> {
     pub fn records(&self, from: Lsn) -> Result<Records<'d>> {
         check_range(from, self.start(), self.end)?;
         Ok(Records::new(self.place, from, self.end))
+    }
+
+    /// The same, all of which are read at once and stay in memory where that takes 64 MiB at most,
+    /// so that going through them [again](Records::rewind) reads nothing.
+    ///
+    /// # Errors
+    /// As [`records`](Self::records).
+    pub fn kept_records(&self, from: Lsn) -> Result<Records<'d>> {
+        check_range(from, self.start(), self.end)?;
+        let ahead = match self.end.0 - from.0 <= MOST_KEPT_BYTES {
+            true => Ahead::Everything,
+            false => Ahead::Window(LARGEST_PIECE_BYTES),
+        };
+        Ok(Records::with(self.place, from, self.end, ahead))
     }
 }
 

@@ -183,8 +183,7 @@ impl Log for JournalMechanism {
         let reserve = self.reserve();
         let running = &self.transactions.running;
         LogState {
-            is_dirty: self.transactions.is_through
-                && !(self.transactions.is_clean() && running.own.revokes.is_empty()),
+            is_dirty: self.transactions.is_through && !self.transactions.is_clean(),
             running: running.hold,
             last: self.transactions.last,
             is_large: self.blocks() > limit,

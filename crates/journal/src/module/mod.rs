@@ -120,8 +120,6 @@ static RULES: LogRules = LogRules {
     freed_count_as_logged: Some(Rule::FreedCountAsLogged.id()),
     at_home_only_if_committed: Rule::AtHomeOnlyIfCommitted.id(),
     room_is_free_once_tail_moved: Rule::SpaceIsFreeOnceTailMoved.id(),
-    homes_are_parted_from_runs: Rule::OriginalsArePartedFromRuns.id(),
-    part_of_homes_is_noted: Some(Rule::PartOfOriginalsIsNoted.id()),
 };
 
 /// A journal in the volume that it is for. See the module's documentation.

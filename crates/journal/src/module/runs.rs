@@ -13,7 +13,7 @@
 //! * *It held contents, and goes through the log now.* Its patch waits for the hold, so the commit
 //!   record must not wait for a run that it is in: it waits for each of the other blocks instead.
 
-use backstitch_ordering::PatchId;
+use backstitch_ordering::{Logged, PatchId};
 use backstitch_store::Store;
 
 use super::{JournalMechanism, JournalMode};
@@ -61,7 +61,37 @@ impl JournalMechanism {
                 self.part_contents(store, run);
             }
         } else {
-            self.transactions.part_from_run(store, block, run);
+            self.part_original(store, block, run);
+        }
+    }
+
+    /// The running transaction is about to change a block for the first time, and `run` holds a
+    /// change of it: takes it out of the run, where that is an earlier transaction's. See the
+    /// module's documentation.
+    fn part_original(&mut self, store: &mut Store, block: u64, run: PatchId) {
+        let volume = self.transactions.volume;
+        let logged = &mut self.transactions.logged;
+        let is_original = |l: &Logged| l.original == run;
+        if !logged.get(&block).is_some_and(is_original) || !holds(Rule::OriginalsArePartedFromRuns)
+        {
+            return;
+        }
+        if let Some(own) = store.leave_run(volume, block) {
+            if let Some(logged) = logged.get_mut(&block)
+                && holds(Rule::PartOfOriginalsIsNoted)
+            {
+                logged.original = own;
+            }
+            return;
+        }
+        // Somebody waits for the run, and goes on waiting for all of it: so nobody else may.
+        for (block, logged) in logged {
+            if logged.original == run
+                && store.run_at(volume, *block) == Some(run)
+                && let Some(own) = store.take_from_run(volume, *block)
+            {
+                logged.original = own;
+            }
         }
     }
 

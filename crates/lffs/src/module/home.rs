@@ -1,5 +1,4 @@
-//! What of the log is at home, moving its start past that, and keeping blocks of different groups
-//! out of one run.
+//! What of the log is at home, and moving its start past that.
 
 use std::time::Duration;
 
@@ -92,17 +91,6 @@ impl LffsMechanism {
             now,
         );
         self.superblock
-    }
-
-    /// The block is about to be changed in the running group: takes it out of the run of an earlier
-    /// one.
-    pub(super) fn part_from_run(&mut self, store: &mut Store, block: u64) {
-        if self.transactions.running.has_logged(block) {
-            return;
-        }
-        if let Some(run) = store.run_at(self.transactions.volume, block) {
-            self.transactions.part_from_run(store, block, run);
-        }
     }
 }
 

@@ -168,11 +168,7 @@ impl Log for LffsMechanism {
             && self.transactions.tail_on_its_way().is_none()
             && self.now >= self.last_checkpoint + CHECKPOINT_INTERVAL;
         LogState {
-            is_dirty: self.transactions.is_through
-                && !(self.transactions.is_clean()
-                    && running.own.records.is_empty()
-                    && self.current.changes.is_empty()
-                    && self.current.freed_by_next.is_empty()),
+            is_dirty: self.transactions.is_through && !self.transactions.is_clean(),
             running: running.hold,
             last: self.transactions.last,
             is_large: self.size_bytes(0) > limit,

@@ -20,7 +20,9 @@
 //!
 //! The start moves past G once each block that G changed is at home with these changes. A later
 //! group's record of the block does not make up for them, for it has other bytes of it: a block that
-//! each group changes must come home now and then (the paper's forced checkpoint).
+//! each group changes must come home now and then (the paper's forced checkpoint). So, unlike a
+//! journal's original, a block that a later group changes need not leave the patch that it shares
+//! with others of G: the start waits for this block, and by that for all of them.
 //!
 //! # Freed blocks
 //!
@@ -99,8 +101,6 @@ static RULES: LogRules = LogRules {
     freed_count_as_logged: None,
     at_home_only_if_committed: Rule::AtHomeOnlyIfLogged.id(),
     room_is_free_once_tail_moved: Rule::RoomIsFreeOnceStartMoved.id(),
-    homes_are_parted_from_runs: Rule::HomesArePartedFromRuns.id(),
-    part_of_homes_is_noted: None,
 };
 
 /// What it has counted.
@@ -227,7 +227,6 @@ impl Mechanism for LffsMechanism {
         }
         let known_by = self.transactions.known_by(store, dependencies);
         dependencies.clear();
-        self.part_from_run(store, spec.block);
         let hold = self.transactions.hold(store);
         if holds(Rule::HomeAfterRecords) {
             dependencies.push(hold);

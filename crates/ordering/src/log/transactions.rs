@@ -43,12 +43,6 @@ pub struct LogRules {
     pub at_home_only_if_committed: Id,
     /// Room is free once the tail on the disk has moved past it.
     pub room_is_free_once_tail_moved: Id,
-    /// A block's patch of an earlier transaction becomes a patch of its own before the running one
-    /// changes the block.
-    pub homes_are_parted_from_runs: Id,
-    /// That own patch is then what the tail waits for. `None`: the log has no name for it, and it
-    /// holds.
-    pub part_of_homes_is_noted: Option<Id>,
 }
 
 /// Whether the rule holds; one without a name always does.
@@ -228,10 +222,12 @@ impl<R: Default, C> Transactions<R, C> {
         self.running.has_logged(block) || self.logged.get(&block).is_some_and(is_in_log)
     }
 
-    /// Whether the running transaction has changed nothing. A log may know of more that it has.
+    /// Whether the running transaction has changed and freed nothing, and nothing waits for its end.
     pub fn is_clean(&self) -> bool {
         let running = &self.running;
-        running.hold.is_none() && running.blocks.is_empty() && self.tokens.is_empty()
+        let has_changed = running.hold.is_some() || !running.blocks.is_empty();
+        // What contents in a freed block wait for is the end of this transaction.
+        !has_changed && running.freed.is_empty() && self.tokens.is_empty()
     }
 
     /// What the layout is told of a patch in the running transaction that it orders after these: the
@@ -333,36 +329,6 @@ impl<R: Default, C> Transactions<R, C> {
         }
         let waits_for_hold = dependencies == [hold];
         waits_for_hold.then(|| self.running.changed.unwrap_or(PatchId::COMMITTED))
-    }
-
-    /// The block is about to be changed in the running transaction for the first time, and `run`
-    /// holds a change of it: takes it out of the run, where that is an earlier transaction's. It
-    /// stays back until the running one is in the log, and the run must not: the tail waits for
-    /// that, and no room in the log might be left for the running one.
-    pub fn part_from_run(&mut self, store: &mut Store, block: u64, run: PatchId) {
-        let is_original = |l: &Logged| l.original == run;
-        if !self.logged.get(&block).is_some_and(is_original)
-            || !holds(self.rules.homes_are_parted_from_runs)
-        {
-            return;
-        }
-        if let Some(own) = store.leave_run(self.volume, block) {
-            if let Some(logged) = self.logged.get_mut(&block)
-                && holds_if_named(self.rules.part_of_homes_is_noted)
-            {
-                logged.original = own;
-            }
-            return;
-        }
-        // Somebody waits for the run, and goes on waiting for all of it: so nobody else may.
-        for (block, logged) in &mut self.logged {
-            if logged.original == run
-                && store.run_at(self.volume, *block) == Some(run)
-                && let Some(own) = store.take_from_run(self.volume, *block)
-            {
-                logged.original = own;
-            }
-        }
     }
 
     /// See [`Log::waits_for_running`](crate::Log::waits_for_running).

@@ -49,9 +49,7 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
         let name = mechanism.kind().name();
         let mut bench = Bench::over(mechanism, BLOCK);
         assert!(!bench.volume().is_grouped() && bench.volume().engaged().is_empty());
-        let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
-        bench.groups.engage(bench.store.graph_mut(), first).unwrap();
-        bench.engaged = vec![first];
+        let [first, second] = bench.two_groups();
         assert!(bench.volume().is_grouped());
         assert_eq!(bench.volume().engaged(), [first]);
         assert_eq!(bench.groups.engaged(), 1);
@@ -86,11 +84,7 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
         assert_eq!(targets, expected, "{name}");
         assert!(!targets.contains(&without));
         // Times are of the group, but nobody waits for them.
-        bench.groups.disengage(first).unwrap();
-        let graph = bench.store.graph_mut();
-        bench.groups.depend(graph, second, first).unwrap();
-        bench.groups.engage(graph, second).unwrap();
-        bench.engaged = vec![second];
+        bench.go_on_under(second, first);
         let later = bench.metadata(1, 0, &[]);
         if name != "atomic" {
             assert!(bench.comes_after(later, shown), "{name}");
@@ -113,14 +107,9 @@ fn changes_of_a_new_object_hide_behind_its_names() {
         (&ASYNC, 2, false),
     ] {
         let mut bench = Bench::new(kind);
-        let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
-        bench.groups.engage(bench.store.graph_mut(), first).unwrap();
-        bench.engaged = vec![first];
+        let [first, second] = bench.two_groups();
         bench.metadata(0, 0, &[]);
-        bench.groups.disengage(first).unwrap();
-        let graph = bench.store.graph_mut();
-        bench.groups.depend(graph, second, first).unwrap();
-        bench.groups.engage(graph, second).unwrap();
+        bench.go_on_under(second, first);
         bench.engaged.clear();
         let made = bench.metadata(1, 0, &[]);
         let early = bench.metadata(2, 0, &[made]);
@@ -161,14 +150,9 @@ fn changes_of_a_new_object_hide_behind_its_names() {
 #[test]
 fn contents_of_a_new_object_hide_where_its_making_waits_for_them() {
     let mut bench = Bench::new(&SOFT);
-    let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
-    bench.groups.engage(bench.store.graph_mut(), first).unwrap();
-    bench.engaged = vec![first];
+    let [first, second] = bench.two_groups();
     bench.metadata(0, 0, &[]);
-    bench.groups.disengage(first).unwrap();
-    let graph = bench.store.graph_mut();
-    bench.groups.depend(graph, second, first).unwrap();
-    bench.groups.engage(graph, second).unwrap();
+    bench.go_on_under(second, first);
     bench.engaged.clear();
     let write = |v: &mut Volume<'_>| {
         v.write_in_run(BlockNumber(20), 0, &[1; BLOCK as usize], PatchId::COMMITTED)

@@ -77,6 +77,24 @@ impl Bench {
         volume.under(&mut self.groups, &self.engaged)
     }
 
+    /// Two patchgroups, of which the first is engaged.
+    fn two_groups(&mut self) -> [GroupId; 2] {
+        let both @ [first, _] = [(); 2].map(|()| self.groups.create().unwrap());
+        let graph = self.store.graph_mut();
+        self.groups.engage(graph, first).unwrap();
+        self.engaged = vec![first];
+        both
+    }
+
+    /// Another group is engaged in the place of one that it comes after.
+    fn go_on_under(&mut self, group: GroupId, before: GroupId) {
+        self.groups.disengage(before).unwrap();
+        let graph = self.store.graph_mut();
+        self.groups.depend(graph, group, before).unwrap();
+        self.groups.engage(graph, group).unwrap();
+        self.engaged = vec![group];
+    }
+
     /// One operation; what its caller waits for.
     fn step(
         &mut self,

@@ -34,8 +34,8 @@ use backstitch_lffs::rules::Rule;
 use backstitch_lffs::{Error as LogError, Home, LogMap, Setup, Unmounted};
 use backstitch_ordering::LogPlace;
 use backstitch_rules::holds;
-use backstitch_wafs::WafsError;
 use backstitch_wafs::format::{BLOCK_BYTES, LEAST_LOG_BYTES, LOG_OFFSET_BYTES};
+use backstitch_wafs::{Wafs, WafsError};
 
 /// Blocks, about, that the orphans of one group change, or a quarter of what the log holds.
 const ORPHAN_BLOCKS: u64 = 1024;
@@ -251,13 +251,19 @@ impl LogKind for LffsWafs {
             return Ok(());
         }
         let noted = noted_uuid(&note);
-        match elsewhere(site, note)? {
-            Some((place, uuid)) if noted != Some(uuid) => {
-                let renamed = place.open()?.rename().map_err(from_log)?;
-                place.host.note_log(site.device, renamed)
-            }
-            _ => Ok(()),
+        let Some((place, uuid)) = elsewhere(site, note)? else {
+            return Ok(());
+        };
+        if noted != Some(uuid) {
+            let renamed = place.open()?.rename().map_err(from_log)?;
+            place.host.note_log(site.device, renamed)?;
         }
+        if place.is_on_log_device {
+            // Programs that keep logs see it there, and are to leave it alone.
+            let given = Wafs::give_to_file_system(place.device);
+            given.map_err(|error| from_log(error.into()))?;
+        }
+        Ok(())
     }
 
     fn is_claimed(&self) -> bool {

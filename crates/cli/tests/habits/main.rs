@@ -11,6 +11,7 @@ mod copying;
 mod everyday;
 mod interrupted;
 mod listing;
+mod logs;
 mod mounting;
 mod newcomer;
 mod nothing_lost;

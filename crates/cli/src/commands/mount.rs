@@ -11,6 +11,7 @@ use backstitch_files::image::{DeviceOptions, absolute, default_ordering, now, op
 use backstitch_files::show;
 use backstitch_formats::Raw;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
+use backstitch_mechanisms::lffs::DROPPED;
 use backstitch_mechanisms::{named, usual_for};
 use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use serde::Serialize;
@@ -456,6 +457,11 @@ pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
             "mount: {}: mounted read-only: {reason}",
             text("image")
         ));
+    }
+    let actions = report["recovery"]["actions"].as_array();
+    if actions.is_some_and(|actions| actions.iter().any(|action| action == DROPPED)) {
+        // Whoever expects something of it is not to find that out from what is missing.
+        warn_line(&format!("mount: {}: {DROPPED}", text("image")));
     }
     if json {
         return show::print_json("mount", report);

@@ -56,3 +56,52 @@ fn programs_do_not_write_into_a_file_systems_log() {
     bench.line("wafs mkfs --force log.img").good();
     bench.line("wafs append log.img hello").good();
 }
+
+#[test]
+fn fsck_does_not_give_up_a_log_that_was_not_named() {
+    let Some(mount) = crashed() else { return };
+    let bench = &mount.bench;
+    let before = std::fs::read(bench.path("a.img")).unwrap();
+    for mode in ["-n", "-p", "-y"] {
+        let refused = bench.line(&format!("fsck {mode} a.img")).refused(8).stderr;
+        assert!(
+            refused.contains("another device") && refused.contains("-j LOG"),
+            "{mode}: {refused}"
+        );
+    }
+    // Nor for another log.
+    bench.shell("truncate -s 16M other.img");
+    bench.line("wafs mkfs other.img").good();
+    let other = bench.line("fsck -y -j other.img a.img").refused(8).stderr;
+    assert!(other.contains("not the log"), "{other}");
+    assert!(std::fs::read(bench.path("a.img")).unwrap() == before);
+    bench.line("fsck -n -j log.img a.img").good();
+    let repaired = bench.line("fsck -y --no-undo -j log.img a.img");
+    assert_eq!(repaired.code, 1, "{}", repaired.stderr);
+    assert_eq!(bench.line("cat a.img:/d/f").good().text(), "kept\n");
+    comes_back(bench);
+}
+
+#[test]
+fn a_log_that_was_given_up_is_not_dropped_in_silence() {
+    let Some(mount) = crashed() else { return };
+    let bench = &mount.bench;
+    let given_up = bench.line("fsck -y --no-undo --give-up-log a.img");
+    assert!(
+        given_up.code == 1 && given_up.text().contains("gave the log up"),
+        "{}{}",
+        given_up.text(),
+        given_up.stderr
+    );
+    bench.line("fsck -n a.img").good();
+    let mounted = bench.line(&format!("mount {LOGGED}")).good();
+    assert!(
+        mounted.stderr.contains("dropped what was in the log"),
+        "{}",
+        mounted.stderr
+    );
+    bench.line("umount mnt").good();
+    let again = bench.line(&format!("mount {LOGGED}")).good();
+    assert!(!again.stderr.contains("dropped"), "{}", again.stderr);
+    mount.down();
+}

@@ -105,3 +105,25 @@ fn a_log_that_was_given_up_is_not_dropped_in_silence() {
     assert!(!again.stderr.contains("dropped"), "{}", again.stderr);
     mount.down();
 }
+
+#[test]
+fn mkfs_asks_for_the_journals_device_before_it_writes() {
+    let bench = Bench::new();
+    bench.image("journal.img", "-O journal_dev -s 8M");
+    bench.image("data.img", "-t ext3 -J device=journal.img -b 4096");
+    bench.image("victim.img", "");
+    bench.shell("echo kept > f; $BACKSTITCH cp f victim.img:/");
+    let images = ["victim.img", "journal.img"].map(|name| bench.path(name));
+    let before = images.clone().map(|image| std::fs::read(image).unwrap());
+    let line = "mkfs -F -t ext3 -J device=journal.img";
+    let refused = bench.line(&format!("{line} victim.img")).refused(1).stderr;
+    assert!(
+        refused.contains("another file system's journal"),
+        "{refused}"
+    );
+    bench.line(&format!("{line} -s 32M new.img")).refused(1);
+    assert!(!bench.path("new.img").exists());
+    let after = images.map(|image| std::fs::read(image).unwrap());
+    assert!(after == before);
+    assert_eq!(bench.line("cat victim.img:/f").good().text(), "kept\n");
+}

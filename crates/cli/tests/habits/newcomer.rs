@@ -2,7 +2,7 @@
 //! that is full. Nothing is lost, and what is said leads on.
 
 use crate::mounting::Mount;
-use crate::support::{Bench, is_root};
+use crate::support::{Bench, can_mount, is_root};
 use std::process::Command;
 
 #[track_caller]
@@ -113,4 +113,34 @@ fn a_full_disk_of_the_host_is_said_in_one_line() {
     assert!(copied.contains("No space left"), "{copied}");
     assert!(checked.code < 4, "{}{}", checked.text(), checked.stderr);
     listed.good();
+}
+
+#[test]
+fn a_program_that_changes_nothing_in_its_mount_is_an_error() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let app = |run: &str, check: &str, states: &str| {
+        let words = [
+            "crash", "app", "--states", states, "--run", run, "--check", check,
+        ];
+        bench.run(&words)
+    };
+    let outside = format!("echo a > {}; ls", bench.path("outside").display());
+    for check in ["true", "false"] {
+        let refused = app(&outside, check, "10").refused(1).stderr;
+        assert!(
+            refused.contains("changed nothing in its mount") && refused.contains("BACKSTITCH_DIR"),
+            "{refused}"
+        );
+    }
+    assert!(bench.path("outside").exists());
+    // What was only sampled is not said to be all.
+    let many = "for i in 1 2 3 4 5 6; do echo $i > $i; done";
+    let sampled = app(many, "true", "20").good().text();
+    assert!(sampled.contains("no failure in 20 of "), "{sampled}");
+    assert!(sampled.contains("states, sampled\n"), "{sampled}");
+    let all = app(": > f", "true", "1000").good().text();
+    assert!(all.contains(": no failure\n"), "{all}");
 }

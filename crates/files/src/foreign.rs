@@ -6,6 +6,9 @@ use backstitch_device::BlockDevice;
 use backstitch_device::signature::{self, Kind, Signature};
 use std::path::Path;
 
+/// No file system that has copies of its superblock is shorter.
+const LEAST_BYTES: u64 = 64 << 10;
+
 /// What a device holds, as far as it is recognised; a device that cannot be read holds nothing that
 /// is.
 pub fn found(device: &dyn BlockDevice) -> Option<&'static Signature> {
@@ -35,7 +38,13 @@ pub fn explained(
         };
     }
     let Some(found) = found(device) else {
-        return plain;
+        let could_be = device.size_bytes() >= LEAST_BYTES;
+        return match what {
+            "fsck" | "info" | "mount" if could_be => plain.hint(format!(
+                "no superblock was found; if there was a file system, backstitch fsck -y {shown} looks for copies of it"
+            )),
+            _ => plain,
+        };
     };
     let why = match found.kind {
         Kind::PartitionTable => format!("it is a disk with {}, not a file system", found.name),

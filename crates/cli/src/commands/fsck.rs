@@ -9,7 +9,7 @@ use backstitch_files::error::{Error, Result};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, now, open_device};
 use backstitch_files::show;
-use backstitch_formats::of;
+use backstitch_formats::{ALL, Layout, Unknown, found, found_by_copies, of};
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Location,
     Losses, Mode, Outcome, Repair, RepairOptions, Report,
@@ -43,7 +43,8 @@ $XDG_STATE_HOME/backstitch or /var/lib/backstitch; where $E2FSPROGS_UNDO_DIR say
 it, and -p writes one with -z only. `backstitch undo FILE IMAGE`, or e2undo, restores every byte, also after a power cut in the middle.
 With -j a second undo file, FILE.journal with -z, is the journal device's.
 
-Where a journal or log on another device is needed and -j does not name it, nothing is changed.
+Where a journal or log on another device is needed and -j does not name it, nothing is changed. Where no superblock says what an
+image holds, -y looks for copies of one.
 
 Exit status, as fsck(8), added up: 0 clean, 1 corrected, 4 left uncorrected, 8 the check could not be done, 16 usage.
 
@@ -66,6 +67,9 @@ pub(crate) struct Args {
     /// Repair everything
     #[arg(short = 'y', group = "mode")]
     yes: bool,
+    /// The type of file system, ext2 or ufs2, where the superblock does not say it; with -y
+    #[arg(short = 't', long = "type", value_name = "TYPE", requires = "yes", value_parser = layout_of_type)]
+    kind: Option<Layout>,
     /// With -y: where neither the superblock nor a backup of it makes sense, guess block size and
     /// groups. A wrong guess destroys what is left, so copy the image first
     #[arg(long, requires = "yes")]
@@ -131,6 +135,56 @@ struct Planned {
     outcome: Outcome,
 }
 
+/// The layout that makes file systems of this type.
+fn layout_of_type(name: &str) -> std::result::Result<Layout, Unknown> {
+    let makes = |layout: &&Layout| layout.types().iter().any(|(known, _)| *known == name);
+    let found = ALL.iter().find(makes).copied();
+    found.ok_or_else(|| Unknown { name: name.into() })
+}
+
+/// What is to be repaired. Where no superblock says what it is, a copy does.
+fn layout_of(
+    args: &Args,
+    mode: Mode,
+    device: &Arc<dyn BlockDevice>,
+    options: &RepairOptions,
+) -> Result<Layout> {
+    let there = found(&**device);
+    if let Some(wanted) = args.kind {
+        return match there.filter(|there| *there != wanted) {
+            None => Ok(wanted),
+            Some(there) => {
+                let why = format!("it holds {}, as its superblock says", there.name());
+                let hint = "-t is for an image without a superblock";
+                Err(Error::at_path("fsck", &args.image, why).hint(hint))
+            }
+        };
+    }
+    if there.is_some() || mode != Mode::All || foreign::found(&**device).is_some() {
+        return Ok(of(&**device));
+    }
+    let guesses = found_by_copies(
+        device,
+        &RepairOptions {
+            guess_geometry: false,
+            ..options.clone()
+        },
+    );
+    match guesses.map_err(|error| Error::at_path("fsck", &args.image, error))?[..] {
+        [] => Ok(of(&**device)),
+        [only] => Ok(only),
+        ref several => {
+            let names: Vec<&str> = several.iter().map(|layout| layout.name()).collect();
+            let why = format!(
+                "it has no superblock, and copies of those of several types: {}",
+                names.join(" and ")
+            );
+            let hint = "-t TYPE says which it is; what the others left is of an earlier use";
+            Err(Error::at_path("fsck", &args.image, why).hint(hint))
+        }
+    }
+}
+
 /// Works out the replay of the journal and the repair. Writes nothing.
 fn plan(
     args: &Args,
@@ -138,6 +192,13 @@ fn plan(
     staging: &Arc<Staging>,
     device: &Arc<dyn BlockDevice>,
 ) -> Result<Planned> {
+    let options = RepairOptions {
+        mode,
+        guess_geometry: args.guess_geometry,
+        now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
+        check: options(args),
+    };
+    let tools = layout_of(args, mode, device, &options)?;
     let image = staging.device(device.clone());
     let journal = journal_device(args, false)?.map(|below| {
         let staged = staging.device(below.clone());
@@ -157,17 +218,21 @@ fn plan(
         damage,
         gives_up_missing: args.give_up_log,
     };
-    let replayed = replay(&whole, logs).map_err(|error| unreplayed(&args.image, &*whole, error))?;
-    let tools = of(&*image);
-    let options = RepairOptions {
-        mode,
-        guess_geometry: args.guess_geometry,
-        now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
-        check: options(args),
+    let replayed = match tools == of(&*whole) {
+        true => replay(&whole, logs),
+        // Found by a copy of its superblock, which is to be put in place before anything else.
+        false => Ok(Vec::new()),
     };
-    let mut outcome = tools
-        .repair(&*image, &options)
-        .map_err(|error| unchecked(&args.image, &**device, error))?;
+    let replayed = replayed.map_err(|error| unreplayed(&args.image, &*whole, error))?;
+    let mut outcome = tools.repair(&*image, &options).map_err(|error| {
+        match mode == Mode::All && found(&**device).is_none() {
+            true if foreign::found(&**device).is_none() => {
+                let why = "no superblock was found, and no copy of one";
+                Error::at_path("fsck", &args.image, why)
+            }
+            _ => unchecked(&args.image, &**device, error),
+        }
+    })?;
     let of_journal = replayed.into_iter().map(|what| Repair {
         location: log,
         what,

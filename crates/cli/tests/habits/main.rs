@@ -7,6 +7,7 @@
 //! `tune.rs`.
 
 mod attributes;
+mod copies;
 mod copying;
 mod everyday;
 mod interrupted;

@@ -144,3 +144,52 @@ fn a_program_that_changes_nothing_in_its_mount_is_an_error() {
     let all = app(": > f", "true", "1000").good().text();
     assert!(all.contains(": no failure\n"), "{all}");
 }
+
+/// A disk with two partitions, 1 and 5: the latter is inside an extended one.
+fn disk(bench: &Bench, name: &str) {
+    let mut bytes = vec![0; 48 << 20];
+    let mut entry = |at: usize, kind: u8, start: u32, sectors: u32| {
+        bytes[at + 4] = kind;
+        bytes[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        bytes[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+    };
+    let extended = 40_960;
+    entry(446, 0x83, 2048, 36_864);
+    entry(462, 0x05, extended, 53_248);
+    entry(extended as usize * 512 + 446, 0x83, 2048, 36_864);
+    for table in [0, extended as usize * 512] {
+        bytes[table + 510..table + 512].copy_from_slice(&[0x55, 0xaa]);
+    }
+    std::fs::write(bench.path(name), bytes).unwrap();
+}
+
+#[test]
+fn of_two_partitions_in_use_each_is_said_to_be_where_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    disk(&bench, "d.img");
+    bench.shell("mkdir one five");
+    for (part, dir) in [("1", "one"), ("5", "five")] {
+        bench.line(&format!("mkfs -q d.img#{part}")).good();
+        bench.line(&format!("mount d.img#{part} {dir}")).good();
+    }
+    let said = |line: &str| bench.line(line).refused(1).stderr;
+    let [first, fifth] = [said("ls d.img#1:/"), said("ls d.img#5:/")];
+    let range = said("ls d.img?offset=22020096:/");
+    let whole = said("ls d.img");
+    for dir in ["one", "five"] {
+        bench.line(&format!("umount {dir}")).good();
+    }
+    assert!(
+        first.contains("/one:") && !first.contains("/five"),
+        "{first}"
+    );
+    assert!(
+        fifth.contains("/five:") && !fifth.contains("/one"),
+        "{fifth}"
+    );
+    assert!(range.contains("/five:"), "{range}");
+    assert!(whole.contains("/one:"), "{whole}");
+}

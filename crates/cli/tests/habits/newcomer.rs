@@ -145,6 +145,22 @@ fn a_program_that_changes_nothing_in_its_mount_is_an_error() {
     assert!(all.contains(": no failure\n"), "{all}");
 }
 
+#[test]
+fn a_mount_without_attributes_is_unmounted() {
+    let Some(mount) = Mount::new("") else { return };
+    for options in ["", "--lazy"] {
+        mount.up("noxattr");
+        mount.bench.shell("echo x > mnt/f");
+        mount.bench.line(&format!("umount {options} mnt")).good();
+        assert_eq!(mount.bench.line("cat a.img:/f").good().text(), "x\n");
+        mount.bench.check("a.img");
+    }
+    mount.up("noxattr,ro");
+    mount.down();
+    mount.up("noxattr,raw");
+    mount.down();
+}
+
 /// A disk with two partitions, 1 and 5: the latter is inside an extended one.
 fn disk(bench: &Bench, name: &str) {
     let mut bytes = vec![0; 48 << 20];

@@ -2,7 +2,7 @@
 //! that is full. Nothing is lost, and what is said leads on.
 
 use crate::mounting::Mount;
-use crate::support::{Bench, can_mount, is_root};
+use crate::support::{Bench, can_mount, is_root, tool};
 use std::process::Command;
 
 #[track_caller]
@@ -208,4 +208,36 @@ fn of_two_partitions_in_use_each_is_said_to_be_where_it_is() {
     );
     assert!(range.contains("/five:"), "{range}");
     assert!(whole.contains("/one:"), "{whole}");
+}
+
+#[test]
+fn bigalloc_is_refused_by_name() {
+    let Some(mke2fs) = tool("mke2fs", "e2fsprogs") else {
+        return;
+    };
+    let bench = Bench::new();
+    bench.shell("mkdir mnt");
+    for block in ["1024", "4096"] {
+        let made = Command::new(&mke2fs)
+            .args(["-q", "-F", "-t", "ext4", "-O", "bigalloc", "-b", block])
+            .args(["-C", "65536", "b.img", "64M"])
+            .current_dir(bench.path(""))
+            .status();
+        assert!(made.unwrap().success());
+        let before = std::fs::read(bench.path("b.img")).unwrap();
+        for (line, code) in [
+            ("ls b.img", 1),
+            ("df b.img", 1),
+            ("mount -o ro b.img mnt", 1),
+            ("fsck -n b.img", 8),
+            ("fsck -y b.img", 8),
+        ] {
+            let said = bench.line(line).refused(code).stderr;
+            assert!(
+                said.contains("bigalloc") && !said.contains("corrupt"),
+                "{block}, {line}: {said}"
+            );
+        }
+        assert!(std::fs::read(bench.path("b.img")).unwrap() == before);
+    }
 }

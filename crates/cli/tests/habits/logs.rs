@@ -127,3 +127,49 @@ fn mkfs_asks_for_the_journals_device_before_it_writes() {
     assert!(after == before);
     assert_eq!(bench.line("cat victim.img:/f").good().text(), "kept\n");
 }
+
+#[test]
+fn each_command_names_its_own_option_for_a_journal_elsewhere() {
+    let Some(mount) = Mount::new("") else { return };
+    let bench = &mount.bench;
+    bench.image("journal.img", "-O journal_dev -s 8M");
+    bench
+        .line("mkfs -q -F -t ext3 -b 4096 -J device=journal.img a.img")
+        .good();
+    bench.shell("echo x > f");
+    // While it is not needed, the image is read without it.
+    bench.line("ls a.img").good();
+    bench.line("cp -r a.img:/lost+found out").good();
+    let written = bench.line("cp f a.img:/").refused(1).stderr;
+    assert!(
+        written.contains("journal is on another device") && written.contains("mount it with"),
+        "{written}"
+    );
+    mount.up("journal_dev=journal.img");
+    bench.shell("echo kept > mnt/f; sync mnt/f");
+    mount.kill();
+    mount.clear();
+    for (line, code, option) in [
+        ("ls a.img", 1, "fsck -p -j DEVICE a.img"),
+        ("cp a.img:/f out", 1, "fsck -p -j DEVICE a.img"),
+        ("journal dump a.img", 1, "-j DEVICE"),
+        ("fsck -n a.img", 8, "-j LOG"),
+        ("fsck -p a.img", 8, "-j LOG"),
+        ("fsck -y a.img", 8, "-j LOG"),
+        ("mount a.img mnt", 1, "-o journal_dev=DEVICE"),
+        ("mount -o ro a.img mnt", 1, "-o journal_dev=DEVICE"),
+    ] {
+        let said = bench.line(line).refused(code).stderr;
+        assert!(
+            said.contains("its journal is on another device") && said.contains(option),
+            "{line}: {said}"
+        );
+        let is_of_mount = line.starts_with("mount");
+        assert!(
+            said.contains("journal_dev=") == is_of_mount && !said.contains("kernel"),
+            "{line}: {said}"
+        );
+    }
+    assert_eq!(bench.line("fsck -p -j journal.img a.img").code, 1);
+    assert_eq!(bench.line("cat a.img:/f").good().text(), "kept\n");
+}

@@ -330,7 +330,12 @@ impl Named {
     ) -> Result<NamedPart> {
         let size = device.size_bytes();
         let end = limit.map_or(size, |limit| offset.saturating_add(limit));
-        if offset >= size || end > size {
+        if offset >= size {
+            let why =
+                format!("it ends at byte {size}, and the range begins at {offset}, behind that");
+            return Err(Error::at_path(what, &self.file, why));
+        }
+        if end > size {
             let why = format!("it ends at byte {size}, before the range {offset} to {end} does");
             return Err(Error::at_path(what, &self.file, why));
         }

@@ -73,6 +73,7 @@ pub(crate) struct Args {
         short = 'N',
         long,
         value_name = "INODES",
+        value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with = "bytes_per_inode"
     )]
     inodes: Option<u32>,

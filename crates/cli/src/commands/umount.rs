@@ -208,6 +208,10 @@ fn wait_for(daemon: &OwnedFd) -> std::io::Result<()> {
 /// counters of the mount told.
 fn check_clean(counters: &serde_json::Value) -> Result<()> {
     let image = Path::new(counters["image"].as_str().unwrap_or_default());
+    if Named::of("umount", image).is_ok_and(|named| !named.file.exists()) {
+        // Somebody removed it meanwhile: there is nothing that could be left to do.
+        return Ok(());
+    }
     let read_only = DeviceOptions {
         read_only: true,
         ..Default::default()

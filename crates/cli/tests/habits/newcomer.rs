@@ -161,6 +161,18 @@ fn a_mount_without_attributes_is_unmounted() {
     mount.down();
 }
 
+#[test]
+fn an_image_that_was_removed_is_unmounted() {
+    let Some(mount) = Mount::new("") else { return };
+    for options in ["rw", "noxattr"] {
+        mount.bench.image("a.img", "--force");
+        mount.up(options);
+        mount.bench.shell("rm a.img");
+        mount.down();
+        assert!(!mount.path("lost+found").exists());
+    }
+}
+
 /// A disk with two partitions, 1 and 5: the latter is inside an extended one.
 fn disk(bench: &Bench, name: &str) {
     let mut bytes = vec![0; 48 << 20];
@@ -240,4 +252,63 @@ fn bigalloc_is_refused_by_name() {
         }
         assert!(std::fs::read(bench.path("b.img")).unwrap() == before);
     }
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused_with_those_that_do() {
+    let bench = Bench::new();
+    bench.image("a.img", "");
+    bench.shell("mkdir mnt");
+    says(&bench, "mkfs -N 0 -s 1M new.img", 2, &["--inodes", "1.."]);
+    says(
+        &bench,
+        "mount -o threads=0 a.img mnt",
+        2,
+        &["from 1 to 256"],
+    );
+    says(
+        &bench,
+        "mount -o threads=257 a.img mnt",
+        2,
+        &["from 1 to 256"],
+    );
+    says(&bench, "mount -o commit=0 a.img mnt", 2, &["above 0"]);
+    says(
+        &bench,
+        "ls a.img?offset=900M:/",
+        1,
+        &["ends at byte 33554432", "begins at 943718400"],
+    );
+    assert!(!bench.path("new.img").exists());
+}
+
+#[test]
+fn a_write_protected_image_is_mounted_with_ro() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.image("a.img", "");
+    bench.shell("mkdir mnt; chmod 444 a.img");
+    // Root may write what is not writable, unless it is immutable.
+    let is_protected = !rustix::process::geteuid().is_root()
+        || Command::new("chattr")
+            .args(["+i", "a.img"])
+            .current_dir(bench.path(""))
+            .status()
+            .is_ok_and(|done| done.success());
+    if !is_protected {
+        return;
+    }
+    let refused = bench.line("mount a.img mnt");
+    let read_only = bench.line("mount -o ro a.img mnt");
+    let unmounted = bench.line("umount mnt");
+    let _ = Command::new("chattr")
+        .args(["-i", "a.img"])
+        .current_dir(bench.path(""))
+        .status();
+    let refused = refused.refused(1).stderr;
+    assert!(refused.contains("-o ro mounts it"), "{refused}");
+    read_only.good();
+    unmounted.good();
 }

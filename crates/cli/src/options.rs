@@ -91,6 +91,9 @@ pub(crate) struct Options {
     pub(crate) raw: bool,
 }
 
+/// More threads would only wait for each other.
+const MOST_THREADS: usize = 256;
+
 /// What is taken to reach the disk wholly or not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AtomicUnit {
@@ -260,7 +263,10 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
             options.cache_bytes = Some(bytes);
         }
         "expire" => options.expire_seconds = Some(seconds()?),
-        "commit" => options.commit_seconds = Some(seconds()?),
+        "commit" => match seconds()? {
+            0.0 => return Err(bad("a number of seconds above 0 (5 is the default)")),
+            some => options.commit_seconds = Some(some),
+        },
         "reclaim_wait" => options.reclaim_wait_seconds = Some(seconds()?),
         "volatile" => {
             options.volatile_seed = Some(value.parse().map_err(|_| bad("a seed"))?);
@@ -295,7 +301,11 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
         "journal_dev" | "log_device" => options.journal_device = Some(value.into()),
         "stack" => options.stack = Some(value.into()),
         "threads" => {
-            options.threads = value.parse().map_err(|_| bad("a number of threads"))?;
+            let threads = value
+                .parse()
+                .ok()
+                .filter(|n| (1..=MOST_THREADS).contains(n));
+            options.threads = threads.ok_or_else(|| bad("a number of threads from 1 to 256"))?;
         }
         _ => {
             let known = foreign::apply_value(options, name, value);

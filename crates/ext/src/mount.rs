@@ -168,7 +168,7 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
         Some(format!("{why}; -o nojournal writes it without its journal"))
     } else if trust == Trust::No && is_left_with_log(sb) {
         let why = "the image was left by a crash, and the log that has the rest is not at hand; \
-                   name it with -o log_device=, or run fsck without it";
+                   mount -o log_device= or fsck -j names it";
         Some(why.to_string())
     } else if trust == Trust::No {
         Some("the image was not unmounted cleanly and may be damaged; run fsck on it".to_string())

@@ -4,7 +4,11 @@ use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, open_device};
 use backstitch_device::BlockDevice;
 use backstitch_device::signature::{self, Kind, Signature};
+use backstitch_vfs::LayoutError;
 use std::path::Path;
+
+/// No file system that has copies of its superblock is shorter.
+const LEAST_BYTES: u64 = 64 << 10;
 
 /// What a device holds, as far as it is recognised; a device that cannot be read holds nothing that
 /// is.
@@ -19,10 +23,18 @@ pub fn explained(
     what: &str,
     image: &Path,
     device: &dyn BlockDevice,
-    error: impl std::fmt::Display,
+    error: impl std::error::Error + 'static,
 ) -> Error {
     let shown = image.display().to_string();
+    let is_elsewhere = is_log_elsewhere(&error);
     let plain = Error::at_path(what, image, error);
+    if is_elsewhere {
+        return plain.hint(match what {
+            "mount" => "-o journal_dev=DEVICE names it".to_owned(),
+            "fsck" | "info" | "journal dump" => "-j DEVICE names it".to_owned(),
+            _ => format!("backstitch fsck -p -j DEVICE {shown} brings home what it holds"),
+        });
+    }
     if let Some(layout) = backstitch_formats::found(device) {
         // What is too short for a superblock has no feature that somebody else could read.
         let info = layout.info(device);
@@ -35,7 +47,13 @@ pub fn explained(
         };
     }
     let Some(found) = found(device) else {
-        return plain;
+        let could_be = device.size_bytes() >= LEAST_BYTES;
+        return match what {
+            "fsck" | "info" | "mount" if could_be => plain.hint(format!(
+                "no superblock was found; if there was a file system, backstitch fsck -y {shown} looks for copies of it"
+            )),
+            _ => plain,
+        };
     };
     let why = match found.kind {
         Kind::PartitionTable => format!("it is a disk with {}, not a file system", found.name),
@@ -45,6 +63,15 @@ pub fn explained(
         }
     };
     Error::at_path(what, image, why).hint(found.reader_of(&shown))
+}
+
+/// Whether a file system is not opened because its log is elsewhere.
+fn is_log_elsewhere(error: &(dyn std::error::Error + 'static)) -> bool {
+    let of_engine = match error.downcast_ref() {
+        Some(backstitch_vfs::Error::Layout(error)) => Some(error),
+        _ => error.downcast_ref(),
+    };
+    matches!(of_engine, Some(LayoutError::LogElsewhere(_)))
 }
 
 /// The UUID of the file systems that the explorer makes.

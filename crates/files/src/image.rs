@@ -5,10 +5,11 @@ use crate::foreign;
 use crate::named::Named;
 use crate::pattern;
 use backstitch_device::{BlockDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
+use backstitch_layout::JournalLocation;
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{
-    Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Structure,
-    Timestamp,
+    Attributes, Engine, FileType, InodeNumber, LayoutError, LayoutKind, MountOptions, Ordering,
+    Structure, Timestamp,
 };
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -275,6 +276,12 @@ pub fn on_fresh_device<T>(
     };
     let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);
     let layout = backstitch_formats::of(&*device).layout();
+    let needs_other = access == Access::Write && !without_journal && journal_device.is_none();
+    if needs_other && has_journal_elsewhere(&*device, layout) {
+        let why = "cannot be written: its journal is on another device";
+        let hint = "mount it with -o journal_dev=DEVICE, and write there";
+        return Err(Error::at_path(what, name, why).hint(hint));
+    }
     let engine = Engine::mount_with_journal(device.clone(), journal_device, layout, &options)
         .map_err(|error| foreign::explained(what, name, &*device, error))?;
     drop(device);
@@ -303,6 +310,12 @@ pub fn on_fresh_device<T>(
         }
         (done, closed) => done.and_then(|done| closed.map_err(failed).map(|()| done)),
     }
+}
+
+/// Whether a file system's journal is on a device of its own.
+fn has_journal_elsewhere(device: &dyn BlockDevice, layout: &dyn LayoutKind) -> bool {
+    let place = (layout.journal_host()).and_then(|host| host.place(device).ok().flatten());
+    place.is_some_and(|place| matches!(place.location, JournalLocation::Outside(_)))
 }
 
 /// A reference to an inode, given back when this goes.

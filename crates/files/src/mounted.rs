@@ -6,20 +6,28 @@ use std::path::{Path, PathBuf};
 
 /// The directory on which an image, or a part of it, is mounted by us.
 pub fn dir_of(image: &Path) -> Option<PathBuf> {
-    let image = image.canonicalize().ok()?;
-    let mounts = std::fs::read("/proc/self/mounts").ok()?;
-    let mut lines = mounts.split(|byte| *byte == b'\n');
-    lines.find_map(|line| dir_in(line, &image))
+    of(image).into_iter().next().map(|(_, dir)| dir)
 }
 
-/// The directory of a line of `/proc/self/mounts` that tells of this image.
-fn dir_in(line: &[u8], image: &Path) -> Option<PathBuf> {
+/// What of an image is mounted by us, as a mount names it, and where.
+pub(crate) fn of(image: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let (Ok(image), Ok(mounts)) = (image.canonicalize(), std::fs::read("/proc/self/mounts")) else {
+        return Vec::new();
+    };
+    let lines = mounts.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| mount_in(line, &image)).collect()
+}
+
+/// The mount of a line of `/proc/self/mounts` that tells of this image.
+fn mount_in(line: &[u8], image: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (source, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
     let source = unescaped(source);
     let rest = source.strip_prefix(image.as_os_str().as_bytes())?;
     let is_meant = matches!(rest.first(), None | Some(b'#' | b'?'));
-    (is_meant && kind == b"fuse.backstitch").then(|| OsString::from_vec(unescaped(dir)).into())
+    let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+    let is_ours = is_meant && kind == b"fuse.backstitch";
+    is_ours.then(|| (path(source.clone()), path(unescaped(dir))))
 }
 
 /// Blanks and the like are written as `\040`.
@@ -51,7 +59,10 @@ mod tests {
 
     #[test]
     fn the_line_of_an_image_is_found() {
-        let of = |line: &str| dir_in(line.as_bytes(), Path::new("/a b.img"));
+        let of = |line: &str| {
+            let found = mount_in(line.as_bytes(), Path::new("/a b.img"));
+            found.map(|(_, dir)| dir)
+        };
         let dir = |dir: &str| Some(PathBuf::from(dir));
         assert_eq!(
             of(r"/a\040b.img /m\040n fuse.backstitch rw 0 0"),

@@ -188,7 +188,7 @@ impl Named {
         what: &str,
         options: OpenOptions,
     ) -> Result<(FileDevice, Option<NamedPart>)> {
-        let failed = |error: backstitch_device::DeviceError| in_use(what, &self.file, error);
+        let failed = |error: backstitch_device::DeviceError| self.in_use(what, error);
         if self.part == Part::Whole {
             let device = FileDevice::open(&self.file, options).map_err(failed)?;
             return Ok((device, None));
@@ -210,6 +210,67 @@ impl Named {
         };
         device.claim(part.range.clone()).map_err(failed)?;
         Ok((device, Some(part)))
+    }
+
+    /// An error of opening it: where what is in the way is mounted, that is said.
+    fn in_use(&self, what: &str, error: backstitch_device::DeviceError) -> Error {
+        let is_in_use = matches!(error, backstitch_device::DeviceError::Busy { .. });
+        let shown = Error::at_path(what, &self.file, error);
+        match self.mounted_on().filter(|_| is_in_use) {
+            Some(dir) => shown.hint(format!(
+                "it is mounted on {0}: work there, or unmount it first (backstitch umount {0})",
+                dir.display()
+            )),
+            None => shown,
+        }
+    }
+
+    /// Whether somebody keeps others off it: readers, or only writers.
+    pub fn is_in_use(&self, for_readers: bool) -> bool {
+        let wanted = OpenOptions {
+            read_only: for_readers,
+            ..OpenOptions::default()
+        };
+        let free = FileDevice::open_for_parts(&self.file, wanted).and_then(|device| {
+            let all = 0..device.size_bytes();
+            let ours = self.bytes().unwrap_or(all.clone());
+            device.claim(ours.start..ours.end.min(all.end))
+        });
+        matches!(free, Err(backstitch_device::DeviceError::Busy { .. }))
+    }
+
+    /// Where it is mounted, or something that has bytes in common with it.
+    fn mounted_on(&self) -> Option<PathBuf> {
+        let ours = self.bytes().unwrap_or(0..u64::MAX);
+        let mounts = mounted::of(&self.file).into_iter();
+        let mut in_the_way = mounts.filter(|(source, _)| {
+            let theirs = Named::of("mount", source)
+                .ok()
+                .and_then(|named| named.bytes());
+            theirs.is_none_or(|theirs| theirs.start < ours.end && ours.start < theirs.end)
+        });
+        in_the_way.next().map(|(_, dir)| dir)
+    }
+
+    /// The bytes of the file that are meant; `None` where that cannot be found out.
+    fn bytes(&self) -> Option<Range<u64>> {
+        match &self.part {
+            Part::Whole => Some(0..u64::MAX),
+            Part::Range(offset, limit) => {
+                let end = limit.map_or(u64::MAX, |limit| offset.saturating_add(limit));
+                Some(*offset..end)
+            }
+            Part::Partition(name) => {
+                let read_only = OpenOptions {
+                    read_only: true,
+                    beside_writers: true,
+                    ..OpenOptions::default()
+                };
+                let device = FileDevice::open_for_parts(&self.file, read_only).ok()?;
+                let table = PartitionTable::read(&device).ok()?;
+                Some(self.partition("mount", table, name).ok()?.range)
+            }
+        }
     }
 
     /// Where in the file it begins, by the table of its partitions.
@@ -269,7 +330,12 @@ impl Named {
     ) -> Result<NamedPart> {
         let size = device.size_bytes();
         let end = limit.map_or(size, |limit| offset.saturating_add(limit));
-        if offset >= size || end > size {
+        if offset >= size {
+            let why =
+                format!("it ends at byte {size}, and the range begins at {offset}, behind that");
+            return Err(Error::at_path(what, &self.file, why));
+        }
+        if end > size {
             let why = format!("it ends at byte {size}, before the range {offset} to {end} does");
             return Err(Error::at_path(what, &self.file, why));
         }
@@ -281,19 +347,6 @@ impl Named {
             },
             range: offset..end,
         })
-    }
-}
-
-/// An error of opening a device: where the image is mounted, that is said.
-fn in_use(what: &str, file: &Path, error: backstitch_device::DeviceError) -> Error {
-    let is_in_use = matches!(error, backstitch_device::DeviceError::Busy { .. });
-    let shown = Error::at_path(what, file, error);
-    match mounted::dir_of(file).filter(|_| is_in_use) {
-        Some(dir) => shown.hint(format!(
-            "it is mounted on {0}: work there, or unmount it first (backstitch umount {0})",
-            dir.display()
-        )),
-        None => shown,
     }
 }
 

@@ -9,10 +9,11 @@
 use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use backstitch_device::BlockDevice;
+use backstitch_device::{BlockDevice, DeviceError, OverlayDevice};
 use backstitch_ext_tools::ExtTools;
-use backstitch_layout::tools::Tools;
+use backstitch_layout::tools::{CheckError, RepairOptions, Report, Tools};
 use backstitch_layout::{JournalHost, LayoutKind};
 use backstitch_rules::Site;
 use backstitch_ufs_tools::UfsTools;
@@ -154,6 +155,35 @@ pub fn found(device: &dyn BlockDevice) -> Option<Layout> {
 /// The same, and where nobody knows it the [`usual`] one, whose errors say what is missing.
 pub fn of(device: &dyn BlockDevice) -> Layout {
     found(device).unwrap_or_default()
+}
+
+/// The layouts that a repair makes something of where nobody knows what a device holds: each finds
+/// a copy of a superblock of its own. Nothing is written.
+///
+/// # Errors
+/// The device's.
+pub fn found_by_copies(
+    device: &Arc<dyn BlockDevice>,
+    options: &RepairOptions,
+) -> Result<Vec<Layout>, DeviceError> {
+    let mut found = Vec::new();
+    for layout in ALL.iter().copied() {
+        let trial = OverlayDevice::new(device.clone());
+        match layout.repair(&trial, options) {
+            Ok(outcome) => {
+                let is_sound = |report: &Report| !report.ended_early;
+                found.extend(
+                    outcome
+                        .after
+                        .is_some_and(|after| is_sound(&after))
+                        .then_some(layout),
+                );
+            }
+            Err(CheckError::Device(error)) => return Err(error),
+            Err(CheckError::Format(_)) => {}
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

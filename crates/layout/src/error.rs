@@ -144,6 +144,10 @@ pub enum Error {
     /// The image uses what this version cannot read or write: *incompatible* is not *corrupt*.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// The rest of the file system is in a log on another device, which was not given: what is
+    /// missing, in words. How it is named differs from command to command.
+    #[error("{0}")]
+    LogElsewhere(String),
     /// `EIO`
     #[error(transparent)]
     Device(#[from] DeviceError),

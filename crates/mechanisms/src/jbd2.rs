@@ -264,8 +264,8 @@ pub fn open<'d>(
             )));
         }
         (JournalLocation::Outside(uuid), None) => {
-            return Err(unsupported(format!(
-                "its journal is on another device, {}; name it with -o journal_dev=",
+            return Err(Error::LogElsewhere(format!(
+                "its journal is on another device, {}, which was not named",
                 uuid_text(uuid)
             )));
         }

@@ -34,8 +34,8 @@ use backstitch_lffs::rules::Rule;
 use backstitch_lffs::{Error as LogError, Home, LogMap, Setup, Unmounted};
 use backstitch_ordering::LogPlace;
 use backstitch_rules::holds;
-use backstitch_wafs::WafsError;
 use backstitch_wafs::format::{BLOCK_BYTES, LEAST_LOG_BYTES, LOG_OFFSET_BYTES};
+use backstitch_wafs::{Wafs, WafsError};
 
 /// Blocks, about, that the orphans of one group change, or a quarter of what the log holds.
 const ORPHAN_BLOCKS: u64 = 1024;
@@ -53,13 +53,18 @@ const NO_HOST: &str =
     "file systems of this type have no log of operations; choose another ordering";
 const NO_LOG_DEVICE: &str = "its log is on another device: make a write-ahead log there with wafs \
                              mkfs, and name it with -o log_device=";
-const OTHER_LOG: &str = "the image was left by a crash, and this is not the log that has the rest: name \
-                         that with -o log_device=, or run fsck without it";
+const OTHER_LOG: &str = "the image was left by a crash, and this is not the log that has the rest";
+const LOG_IS_ELSEWHERE: &str = "the image was left by a crash, and the log that has the rest is on \
+                                another device, which was not named";
 const OTHERS_LOG: &str = "the log is of another file system, which was not unmounted: recover that one \
                           first, or make the log anew with wafs mkfs";
 const IS_IN_FILE: &str = "the image's log is in a file: choose lffs-file";
 const HAS_JOURNAL: &str = "the image has a journal: choose an ordering that writes it, or remove \
                            it with tune2fs -O ^has_journal";
+
+/// What a recovery says that gives up what is in a log, as nothing needs it any more.
+pub const DROPPED: &str = "dropped what was in the log: the file system was repaired or written by \
+                           something else since";
 
 /// The log of `lffs-file`.
 pub struct LffsFile;
@@ -206,8 +211,8 @@ impl LogKind for LffsWafs {
                     ..LogReport::default()
                 }));
             }
-            Ok(Some(_)) => OTHER_LOG,
-            Ok(None) => NO_LOG,
+            Ok(None) if site.log_device.is_none() => LOG_IS_ELSEWHERE,
+            Ok(_) => OTHER_LOG,
         };
         // Whoever mounts it is told: the layout trusts no image that was left so.
         Ok(Some(LogReport {
@@ -251,13 +256,19 @@ impl LogKind for LffsWafs {
             return Ok(());
         }
         let noted = noted_uuid(&note);
-        match elsewhere(site, note)? {
-            Some((place, uuid)) if noted != Some(uuid) => {
-                let renamed = place.open()?.rename().map_err(from_log)?;
-                place.host.note_log(site.device, renamed)
-            }
-            _ => Ok(()),
+        let Some((place, uuid)) = elsewhere(site, note)? else {
+            return Ok(());
+        };
+        if noted != Some(uuid) {
+            let renamed = place.open()?.rename().map_err(from_log)?;
+            place.host.note_log(site.device, renamed)?;
         }
+        if place.is_on_log_device {
+            // Programs that keep logs see it there, and are to leave it alone.
+            let given = Wafs::give_to_file_system(place.device);
+            given.map_err(|error| from_log(error.into()))?;
+        }
+        Ok(())
     }
 
     fn is_claimed(&self) -> bool {
@@ -441,9 +452,7 @@ impl Place<'_> {
         let mut log = self.open()?;
         if !is_of_this {
             if !log.is_empty() {
-                let what = "dropped what was in the log: the file system was repaired or written by \
-                            something else since";
-                report.actions.push(what.to_owned());
+                report.actions.push(DROPPED.to_owned());
             }
             return match log.is_clean() {
                 true => Ok(()),

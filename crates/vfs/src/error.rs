@@ -81,7 +81,7 @@ impl Error {
                 E::NotEmpty => 39,
                 E::Loop => 40,
                 E::NoAttribute => 61,
-                E::NotSupported | E::Unsupported(_) => 95,
+                E::NotSupported | E::Unsupported(_) | E::LogElsewhere(_) => 95,
                 E::Corrupt(_) => 117,
             },
         }

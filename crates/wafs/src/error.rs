@@ -20,6 +20,14 @@ pub enum WafsError {
         /// The device's name.
         device: String,
     },
+    /// The log is a file system's.
+    #[error(
+        "{device}: it is a file system's log of operations, which only that file system writes"
+    )]
+    OfFileSystem {
+        /// The device's name.
+        device: String,
+    },
     /// A log of a version that this code does not know.
     #[error("{device}: a log of version {found}; this program knows version {known}")]
     Version {

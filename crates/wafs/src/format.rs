@@ -31,6 +31,10 @@ pub const COUNTS_END: u64 = 1 << 63;
 pub const MAGIC: [u8; 8] = *b"BSTCHWAL";
 /// The flag of a superblock that an unmount wrote: its end is the log's.
 pub const IS_CLEAN: u32 = 1;
+/// The owner of a log that any program may append to.
+pub const OF_PROGRAMS: u32 = 0;
+/// The owner of a file system's log of operations: only that file system's mounts write it.
+pub const OF_FILE_SYSTEM: u32 = 1;
 
 const _: () = {
     assert!(size_of::<Superblock>() == Superblock::BYTES);
@@ -72,8 +76,10 @@ pub struct Superblock {
     pub last_record_bytes: U32,
     /// When it was written: nanoseconds since 1970.
     pub time: U64,
+    /// Whose log it is: [`OF_PROGRAMS`], or [`OF_FILE_SYSTEM`].
+    pub owner: U32,
     /// Zeros.
-    pub unused: [u8; 424],
+    pub unused: [u8; 420],
 }
 
 impl Superblock {

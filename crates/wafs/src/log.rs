@@ -1,8 +1,8 @@
 //! Writing: append, sync, checkpoint, mount and unmount.
 
 use crate::format::{
-    BLOCK_BYTES, Circle, IS_CLEAN, LEAST_LOG_BYTES, LOG_OFFSET_BYTES, MAGIC, RecordHeader,
-    Superblock, VERSION, longest_payload, record_bytes,
+    BLOCK_BYTES, Circle, IS_CLEAN, LEAST_LOG_BYTES, LOG_OFFSET_BYTES, MAGIC, OF_FILE_SYSTEM,
+    OF_PROGRAMS, RecordHeader, Superblock, VERSION, longest_payload, record_bytes,
 };
 use crate::memory::{Chunk, Memory};
 use crate::read::{Log, Place, Records, check_range};
@@ -169,7 +169,8 @@ impl Wafs {
             flags: U32::new(IS_CLEAN),
             last_record_bytes: U32::ZERO,
             time: U64::new(now),
-            unused: [0; 424],
+            owner: U32::new(OF_PROGRAMS),
+            unused: [0; 420],
         };
         let mut blocks = vec![0; LOG_OFFSET_BYTES as usize];
         for (generation, block) in (0..).zip(blocks.chunks_mut(BLOCK_BYTES as usize)) {
@@ -180,13 +181,36 @@ impl Wafs {
         blocks
     }
 
+    /// Says for good that a log is a file system's, which [`mount`](Self::mount) then refuses. Does
+    /// nothing where it says so already.
+    ///
+    /// # Errors
+    /// Where there is no log, where it cannot be believed, and where the device fails.
+    pub fn give_to_file_system(device: &dyn BlockDevice) -> Result<()> {
+        let mut next = *Log::open_sparingly(device)?.superblock();
+        if next.owner.get() == OF_FILE_SYSTEM {
+            return Ok(());
+        }
+        next.owner = U32::new(OF_FILE_SYSTEM);
+        next.generation += 1;
+        next.checksum = U32::new(next.right_checksum());
+        device.write(next.block() * BLOCK_BYTES, next.as_bytes())?;
+        Ok(device.flush()?)
+    }
+
     /// Mounts a log for writing: finds its end, and makes sure that what a crash left behind that
     /// never counts.
     ///
     /// # Errors
-    /// Where there is no log, where it cannot be believed, and where the device fails.
+    /// Where there is no log, where it is a file system's or cannot be believed, and where the device
+    /// fails.
     pub fn mount(device: Arc<dyn BlockDevice>, clock: Clock) -> Result<Wafs> {
         let log = Log::open(&*device)?;
+        if log.superblock().owner.get() != OF_PROGRAMS {
+            return Err(WafsError::OfFileSystem {
+                device: device.name(),
+            });
+        }
         let (circle, seed) = (log.place.circle, log.place.seed);
         let (start, end, last_time) = (log.start(), log.end(), log.last_time());
         let superblock = *log.superblock();

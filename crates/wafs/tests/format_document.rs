@@ -44,7 +44,7 @@ fn documented(document: &str, structure: &str) -> Vec<Field> {
 fn the_document_has_every_field() {
     let document = document();
     let superblock = fields!(Superblock: magic 8, version 4, checksum 4, uuid 16, generation 8, log_bytes 8, start 8,
-        end 8, mount 8, flags 4, last_record_bytes 4, time 8, unused 424);
+        end 8, mount 8, flags 4, last_record_bytes 4, time 8, owner 4, unused 420);
     assert_eq!(documented(&document, "Superblock"), superblock);
     let header = fields!(RecordHeader: checksum 4, payload_checksum 4, len_bytes 4, back_bytes 4, lsn 8, time 8,
         mount 8);

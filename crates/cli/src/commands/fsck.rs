@@ -1,5 +1,7 @@
 //! `backstitch fsck IMAGE`, with the exit code of fsck(8).
 
+mod replay;
+
 use super::journal::{journal_host, refuse_journal};
 use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
@@ -7,14 +9,14 @@ use backstitch_files::error::{Error, Result};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, now, open_device};
 use backstitch_files::show;
-use backstitch_formats::of;
+use backstitch_formats::{ALL, Layout, Unknown, found, found_by_copies, of};
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Location,
-    Losses, Mode, Outcome, Repair, RepairOptions, ReplaySuperblock, Report,
+    Losses, Mode, Outcome, Repair, RepairOptions, Report,
 };
-use backstitch_layout::{FormatError, LogDamage, LogReport, LogSite, RecoveryMark};
-use backstitch_mechanisms::logs;
+use backstitch_layout::{FormatError, LogDamage, RecoveryMark};
 use backstitch_vfs::LayoutError;
+use replay::{Logs, replay, set_recovery, unreplayed};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,6 +43,9 @@ $XDG_STATE_HOME/backstitch or /var/lib/backstitch; where $E2FSPROGS_UNDO_DIR say
 it, and -p writes one with -z only. `backstitch undo FILE IMAGE`, or e2undo, restores every byte, also after a power cut in the middle.
 With -j a second undo file, FILE.journal with -z, is the journal device's.
 
+Where a journal or log on another device is needed and -j does not name it, nothing is changed. Where no superblock says what an
+image holds, -y looks for copies of one.
+
 Exit status, as fsck(8), added up: 0 clean, 1 corrected, 4 left uncorrected, 8 the check could not be done, 16 usage.
 
 Examples:
@@ -62,6 +67,9 @@ pub(crate) struct Args {
     /// Repair everything
     #[arg(short = 'y', group = "mode")]
     yes: bool,
+    /// The type of file system, ext2 or ufs2, where the superblock does not say it; with -y
+    #[arg(short = 't', long = "type", value_name = "TYPE", requires = "yes", value_parser = layout_of_type)]
+    kind: Option<Layout>,
     /// With -y: where neither the superblock nor a backup of it makes sense, guess block size and
     /// groups. A wrong guess destroys what is left, so copy the image first
     #[arg(long, requires = "yes")]
@@ -80,9 +88,12 @@ pub(crate) struct Args {
     /// Write no undo file
     #[arg(long)]
     no_undo: bool,
-    /// The device that has the journal, if it is not in IMAGE
+    /// The device that has the journal or the log, if it is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2")]
     journal_dev: Option<PathBuf>,
+    /// With -y: what the log of operations on another device holds is lost, since that device is
+    #[arg(long, requires = "yes", conflicts_with = "journal_dev")]
+    give_up_log: bool,
     /// Threads; by default by the size of the image
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
@@ -124,6 +135,56 @@ struct Planned {
     outcome: Outcome,
 }
 
+/// The layout that makes file systems of this type.
+fn layout_of_type(name: &str) -> std::result::Result<Layout, Unknown> {
+    let makes = |layout: &&Layout| layout.types().iter().any(|(known, _)| *known == name);
+    let found = ALL.iter().find(makes).copied();
+    found.ok_or_else(|| Unknown { name: name.into() })
+}
+
+/// What is to be repaired. Where no superblock says what it is, a copy does.
+fn layout_of(
+    args: &Args,
+    mode: Mode,
+    device: &Arc<dyn BlockDevice>,
+    options: &RepairOptions,
+) -> Result<Layout> {
+    let there = found(&**device);
+    if let Some(wanted) = args.kind {
+        return match there.filter(|there| *there != wanted) {
+            None => Ok(wanted),
+            Some(there) => {
+                let why = format!("it holds {}, as its superblock says", there.name());
+                let hint = "-t is for an image without a superblock";
+                Err(Error::at_path("fsck", &args.image, why).hint(hint))
+            }
+        };
+    }
+    if there.is_some() || mode != Mode::All || foreign::found(&**device).is_some() {
+        return Ok(of(&**device));
+    }
+    let guesses = found_by_copies(
+        device,
+        &RepairOptions {
+            guess_geometry: false,
+            ..options.clone()
+        },
+    );
+    match guesses.map_err(|error| Error::at_path("fsck", &args.image, error))?[..] {
+        [] => Ok(of(&**device)),
+        [only] => Ok(only),
+        ref several => {
+            let names: Vec<&str> = several.iter().map(|layout| layout.name()).collect();
+            let why = format!(
+                "it has no superblock, and copies of those of several types: {}",
+                names.join(" and ")
+            );
+            let hint = "-t TYPE says which it is; what the others left is of an earlier use";
+            Err(Error::at_path("fsck", &args.image, why).hint(hint))
+        }
+    }
+}
+
 /// Works out the replay of the journal and the repair. Writes nothing.
 fn plan(
     args: &Args,
@@ -131,6 +192,13 @@ fn plan(
     staging: &Arc<Staging>,
     device: &Arc<dyn BlockDevice>,
 ) -> Result<Planned> {
+    let options = RepairOptions {
+        mode,
+        guess_geometry: args.guess_geometry,
+        now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
+        check: options(args),
+    };
+    let tools = layout_of(args, mode, device, &options)?;
     let image = staging.device(device.clone());
     let journal = journal_device(args, false)?.map(|below| {
         let staged = staging.device(below.clone());
@@ -145,18 +213,26 @@ fn plan(
         .map(|(_, staged)| &**staged as &dyn BlockDevice);
     let whole: Arc<dyn BlockDevice> = image.clone();
     let log = log_location(&*image);
-    let replayed = replay(&whole, on_journal, damage)
-        .map_err(|error| Error::at_path("fsck", &args.image, error))?;
-    let tools = of(&*image);
-    let options = RepairOptions {
-        mode,
-        guess_geometry: args.guess_geometry,
-        now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
-        check: options(args),
+    let logs = Logs {
+        device: on_journal,
+        damage,
+        gives_up_missing: args.give_up_log,
     };
-    let mut outcome = tools
-        .repair(&*image, &options)
-        .map_err(|error| unchecked(&args.image, &**device, error))?;
+    let replayed = match tools == of(&*whole) {
+        true => replay(&whole, logs),
+        // Found by a copy of its superblock, which is to be put in place before anything else.
+        false => Ok(Vec::new()),
+    };
+    let replayed = replayed.map_err(|error| unreplayed(&args.image, &*whole, error))?;
+    let mut outcome = tools.repair(&*image, &options).map_err(|error| {
+        match mode == Mode::All && found(&**device).is_none() {
+            true if foreign::found(&**device).is_none() => {
+                let why = "no superblock was found, and no copy of one";
+                Error::at_path("fsck", &args.image, why)
+            }
+            _ => unchecked(&args.image, &**device, error),
+        }
+    })?;
     let of_journal = replayed.into_iter().map(|what| Repair {
         location: log,
         what,
@@ -331,7 +407,18 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
     let journal_device = journal_device(args, true)?;
     let log = log_location(&*device);
-    let replayed = replay(&device, journal_device.as_deref(), LogDamage::Refuse);
+    let logs = Logs {
+        device: journal_device.as_deref(),
+        damage: LogDamage::Refuse,
+        gives_up_missing: false,
+    };
+    let replayed = match replay(&device, logs) {
+        // Nothing is known to be wrong: the check needs what is there.
+        Err(error @ backstitch_vfs::Error::Layout(LayoutError::LogElsewhere(_))) => {
+            return Err(unreplayed(&args.image, &*device, error));
+        }
+        replayed => replayed,
+    };
     if replayed.is_err() {
         // In memory only, so that the check sees more than that a journal waits. If the superblock
         // is too bad for that, it says so.
@@ -404,131 +491,6 @@ fn unchecked(image: &Path, device: &dyn BlockDevice, error: CheckError) -> Error
         true => explained.or_hint("e2fsck checks it; mounted with -o ro it shows its files"),
         false => explained,
     }
-}
-
-/// Replays the journal, and says what was done. A superblock that makes no sense is left to the
-/// check; with [`LogDamage::GiveUp`] its backups may lead to the journal.
-fn replay(
-    device: &Arc<dyn BlockDevice>,
-    journal_device: Option<&dyn BlockDevice>,
-    damage: LogDamage,
-) -> backstitch_vfs::Result<Vec<String>> {
-    let below = &**device;
-    // What cannot be checked is left alone, its journal too.
-    let (layout, host) = (of(below).layout(), journal_host(below));
-    let cannot_mount = host.is_some_and(|host| host.check_replayable(below).is_err());
-    let is_unusable = cannot_mount || layout.block_bytes(below).is_err();
-    if is_unusable && damage == LogDamage::Refuse {
-        return Ok(Vec::new());
-    }
-    let recovered = match is_unusable {
-        true => Ok(None),
-        false => recover(below, journal_device, damage),
-    };
-    let error = match recovered.map_err(backstitch_vfs::Error::from) {
-        Ok(Some(report)) => return Ok(report.actions),
-        Ok(None) if !is_unusable && !may_look_further(below, damage)? => return Ok(Vec::new()),
-        Ok(None) => None,
-        Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt(_)))
-            if damage == LogDamage::GiveUp =>
-        {
-            Some(error)
-        }
-        Err(error) => return Err(error),
-    };
-    if let Some(actions) = replay_under_another(device, is_unusable)? {
-        return Ok(actions);
-    }
-    let Some(error) = error else {
-        let given_up = readable(of(below).give_up_replay(below))?.unwrap_or(false);
-        let why = "gave up the journal: no superblock leads to transactions";
-        return Ok(given_up.then(|| why.to_owned()).into_iter().collect());
-    };
-    let mark = RecoveryMark {
-        is_damaged: true,
-        ..RecoveryMark::default()
-    };
-    set_recovery(below, mark)?;
-    Ok(vec![format!("gave up the journal: {error}")])
-}
-
-/// Recovers the log of a file system, of whatever kind it is; `None` where it has none.
-fn recover(
-    device: &dyn BlockDevice,
-    log_device: Option<&dyn BlockDevice>,
-    damage: LogDamage,
-) -> backstitch_layout::Result<Option<LogReport>> {
-    let host = journal_host(device);
-    let site = LogSite {
-        device,
-        log_device,
-        host,
-    };
-    for kind in logs() {
-        let Some(mut report) = kind.recover(site, now(), damage)? else {
-            continue;
-        };
-        // A log that is not at hand, with what the file system lacks.
-        let is_missed = report.not_empty.is_some() && kind.needs_recovery(site)? == Some(true);
-        if let Some(why) = report.not_empty.take_if(|_| is_missed) {
-            match damage {
-                LogDamage::Refuse => return Err(LayoutError::Unsupported(why)),
-                LogDamage::GiveUp => report.actions.push(format!("gave the log up: {why}")),
-            }
-        }
-        return Ok(Some(report));
-    }
-    Ok(None)
-}
-
-fn set_recovery(device: &dyn BlockDevice, mark: RecoveryMark) -> backstitch_layout::Result<()> {
-    journal_host(device).map_or(Ok(()), |host| host.set_recovery(device, mark))
-}
-
-/// `None` of what cannot be understood.
-fn readable<T>(found: std::result::Result<T, CheckError>) -> backstitch_vfs::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(CheckError::Format(_)) => Ok(None),
-        Err(CheckError::Device(error)) => Err(error.into()),
-    }
-}
-
-/// Whether a superblock that names no journal is to be believed less than its mark that one must be
-/// replayed.
-fn may_look_further(device: &dyn BlockDevice, damage: LogDamage) -> backstitch_vfs::Result<bool> {
-    let lacks = readable(of(device).lacks_its_journal(device))?;
-    Ok(lacks.unwrap_or(false) && damage == LogDamage::GiveUp)
-}
-
-/// Replays the journal that another superblock leads to, if there is anything in it: the one in
-/// place with fields derived from its other fields, or a backup, which then stays in place. `None`
-/// where none helps.
-fn replay_under_another(
-    device: &Arc<dyn BlockDevice>,
-    is_unusable: bool,
-) -> backstitch_vfs::Result<Option<Vec<String>>> {
-    let superblocks = of(&**device).superblocks_for_replay(&**device, is_unusable);
-    let superblocks = readable(superblocks)?.unwrap_or_default();
-    let replays = |on: &dyn BlockDevice, superblock: &ReplaySuperblock| {
-        superblock.put(on)?;
-        let report = recover(on, None, LogDamage::GiveUp)?;
-        superblock.settle(on)?;
-        Ok::<_, backstitch_vfs::Error>(report)
-    };
-    for superblock in superblocks {
-        // First in memory: one that leads nowhere changes nothing.
-        let trial = OverlayDevice::new(device.clone());
-        let replayed = replays(&trial, &superblock).ok().flatten();
-        if replayed.is_none_or(|report| report.replayed == 0) {
-            continue;
-        }
-        let report = replays(&**device, &superblock)?.unwrap_or_default();
-        let mut actions = vec![superblock.source.to_owned()];
-        actions.extend(report.actions);
-        return Ok(Some(actions));
-    }
-    Ok(None)
 }
 
 /// The report, with what it is about and what it comes to.

@@ -1,7 +1,7 @@
 //! `backstitch mkfs IMAGE`.
 
 use super::overwritten::Overwritten;
-use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions};
+use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, OverlayDevice};
 use backstitch_files::commands::cp::report_lost;
 use backstitch_files::error::{Error, Result, host};
 use backstitch_files::foreign;
@@ -73,6 +73,7 @@ pub(crate) struct Args {
         short = 'N',
         long,
         value_name = "INODES",
+        value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with = "bytes_per_inode"
     )]
     inodes: Option<u32>,
@@ -224,12 +225,19 @@ fn make(args: &Args, (layout, mut wanted): (Layout, Mkfs), target: &Target) -> R
     }
     wanted.device_is_zero = target.is_new;
     let journal = journal_device(args, &mut wanted)?;
+    let attach = |journal: &dyn BlockDevice| {
+        let attached = layout.attach_journal(journal, wanted.uuid);
+        attached.map_err(|error| Error::at_path("mkfs", &args.image, error))
+    };
+    if let Some(journal) = &journal {
+        // In memory: a journal that cannot be had costs nobody what is there.
+        attach(&OverlayDevice::new(journal.clone()))?;
+    }
     // Options that cannot be had cost nobody what is there.
     let device = target.open(args, |size| layout.can_make(&wanted, size).map_err(failed))?;
     let made = layout.make(&wanted, &*device).map_err(failed)?;
     if let Some(journal) = &journal {
-        let attached = layout.attach_journal(&**journal, made.uuid);
-        attached.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
+        attach(&**journal)?;
     }
     if let Some(dir) = &args.directory {
         fill(&args.image, device, journal, dir, target.is_new)?;

@@ -8,9 +8,11 @@ use backstitch_device::{BlockDevice, MappedDevice};
 use backstitch_files::error::{Error, Result, USAGE, host, warn_line};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, absolute, default_ordering, now, open_device};
+use backstitch_files::named::Named;
 use backstitch_files::show;
 use backstitch_formats::Raw;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
+use backstitch_mechanisms::lffs::DROPPED;
 use backstitch_mechanisms::{named, usual_for};
 use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use serde::Serialize;
@@ -261,6 +263,12 @@ fn mount_engine(
             flush_delay: options.flush_delay,
             ..DeviceOptions::default()
         },
+    )
+    .map_err(
+        |error| match !options.read_only && is_write_protected(image) {
+            true => error.hint("it is write-protected; -o ro mounts it for reading"),
+            false => error,
+        },
     )?;
     let journal = match &options.journal_device {
         None => None,
@@ -339,6 +347,15 @@ fn mount_engine(
     mount_point::check_empty(dir, options.non_empty)?;
     Engine::mount_with_journal(device.clone(), journal, layout, &wanted)
         .map_err(|error| foreign::explained("mount", image, &*device, error))
+}
+
+/// Whether this process may read an image and not write it.
+fn is_write_protected(image: &Path) -> bool {
+    let Ok(named) = Named::of("mount", image) else {
+        return false;
+    };
+    let may = |access| rustix::fs::access(&named.file, access).is_ok();
+    may(rustix::fs::Access::READ_OK) && !may(rustix::fs::Access::WRITE_OK)
 }
 
 /// What only file systems have is refused.
@@ -456,6 +473,11 @@ pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
             "mount: {}: mounted read-only: {reason}",
             text("image")
         ));
+    }
+    let actions = report["recovery"]["actions"].as_array();
+    if actions.is_some_and(|actions| actions.iter().any(|action| action == DROPPED)) {
+        // Whoever expects something of it is not to find that out from what is missing.
+        warn_line(&format!("mount: {}: {DROPPED}", text("image")));
     }
     if json {
         return show::print_json("mount", report);

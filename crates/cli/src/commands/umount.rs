@@ -5,6 +5,7 @@ use super::sync::{sync_showing, writing_out_bar};
 use backstitch_files::error::{Error, Result, host};
 use backstitch_files::image::{DeviceOptions, open_device};
 use backstitch_files::mounted;
+use backstitch_files::named::Named;
 use backstitch_fuse::{MountError, Unmounter};
 use backstitch_layout::tools::State;
 use indicatif::ProgressBar;
@@ -36,6 +37,8 @@ pub(crate) struct Args {
 struct MountPoint {
     dir: PathBuf,
     kind: String,
+    /// What is mounted: the image.
+    source: PathBuf,
     read_only: bool,
 }
 
@@ -72,6 +75,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         {
             return clear_dead(args, &dir);
         }
+        // With -o noxattr there are none.
+        Err(_) if mount.kind == "fuse.backstitch" => return unmount_blindly(args, &dir, mount),
         Err(_) => return Err(failed("not a backstitch mount".into())),
     };
     let pid = counters["pid"]
@@ -98,6 +103,33 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     check_clean(&counters)
+}
+
+/// Unmounts a mount that tells nothing of itself, and waits until nobody has its image any more.
+fn unmount_blindly(args: &Args, dir: &Path, mount: &MountPoint) -> Result<()> {
+    const TICK: Duration = Duration::from_millis(20);
+    /// Others may go on reading what was mounted for reading.
+    const PATIENCE_WITH_READERS: Duration = Duration::from_secs(2);
+    if !args.lazy {
+        // Written now, what is left can be shown; what fails the image's mark tells in the end.
+        let _ = sync_showing(dir);
+    }
+    unmount(args, dir)?;
+    let image = &mount.source;
+    let Ok(named) = Named::of("umount", image) else {
+        // It is unmounted, whatever became of its image.
+        return Ok(());
+    };
+    let started = Instant::now();
+    while named.is_in_use(!mount.read_only)
+        && (!mount.read_only || started.elapsed() < PATIENCE_WITH_READERS)
+    {
+        std::thread::sleep(TICK);
+    }
+    match mount.read_only {
+        true => Ok(()),
+        false => check_clean(&serde_json::json!({ "image": image })),
+    }
 }
 
 /// The directory's own path, without asking the file system that is mounted there: its daemon may
@@ -176,11 +208,19 @@ fn wait_for(daemon: &OwnedFd) -> std::io::Result<()> {
 /// counters of the mount told.
 fn check_clean(counters: &serde_json::Value) -> Result<()> {
     let image = Path::new(counters["image"].as_str().unwrap_or_default());
+    if Named::of("umount", image).is_ok_and(|named| !named.file.exists()) {
+        // Somebody removed it meanwhile: there is nothing that could be left to do.
+        return Ok(());
+    }
     let read_only = DeviceOptions {
         read_only: true,
         ..Default::default()
     };
     let device = open_device("umount", image, read_only)?;
+    if backstitch_formats::found(&*device).is_none() {
+        // Blocks that hold no file system have no mark.
+        return Ok(());
+    }
     if superblock("umount", image, &*device)?.state == State::Clean {
         return Ok(());
     }
@@ -212,10 +252,13 @@ fn parse_mount(line: &[u8]) -> Option<MountPoint> {
         .next()?
         .split(|&byte| byte == b',')
         .any(|option| option == b"ro");
-    let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+    let mut behind = words.skip_while(|word| *word != b"-").skip(1);
+    let (kind, source) = (behind.next()?, behind.next().unwrap_or_default());
+    let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
     Some(MountPoint {
-        dir: PathBuf::from(OsString::from_vec(dir)),
+        dir: path(dir),
         kind: String::from_utf8_lossy(kind).into_owned(),
+        source: path(unescape(source)),
         read_only,
     })
 }
@@ -261,6 +304,7 @@ mod tests {
         assert_eq!(mounts[0].kind, "ext3");
         assert_eq!(mounts[1].dir.as_os_str(), OsStr::from_bytes(b"/tmp/a b\\"));
         assert_eq!(mounts[1].kind, "fuse.backstitch");
+        assert_eq!(mounts[1].source, Path::new("/x.img"));
         assert!(mounts[1].read_only && !mounts[0].read_only);
         assert_eq!(parse_mounts(b"\nshort line\n"), vec![]);
     }

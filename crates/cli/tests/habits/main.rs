@@ -7,10 +7,12 @@
 //! `tune.rs`.
 
 mod attributes;
+mod copies;
 mod copying;
 mod everyday;
 mod interrupted;
 mod listing;
+mod logs;
 mod mounting;
 mod newcomer;
 mod nothing_lost;

@@ -2,7 +2,7 @@
 //! that is full. Nothing is lost, and what is said leads on.
 
 use crate::mounting::Mount;
-use crate::support::{Bench, is_root};
+use crate::support::{Bench, can_mount, is_root, tool};
 use std::process::Command;
 
 #[track_caller]
@@ -113,4 +113,202 @@ fn a_full_disk_of_the_host_is_said_in_one_line() {
     assert!(copied.contains("No space left"), "{copied}");
     assert!(checked.code < 4, "{}{}", checked.text(), checked.stderr);
     listed.good();
+}
+
+#[test]
+fn a_program_that_changes_nothing_in_its_mount_is_an_error() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let app = |run: &str, check: &str, states: &str| {
+        let words = [
+            "crash", "app", "--states", states, "--run", run, "--check", check,
+        ];
+        bench.run(&words)
+    };
+    let outside = format!("echo a > {}; ls", bench.path("outside").display());
+    for check in ["true", "false"] {
+        let refused = app(&outside, check, "10").refused(1).stderr;
+        assert!(
+            refused.contains("changed nothing in its mount") && refused.contains("BACKSTITCH_DIR"),
+            "{refused}"
+        );
+    }
+    assert!(bench.path("outside").exists());
+    // What was only sampled is not said to be all.
+    let many = "for i in 1 2 3 4 5 6; do echo $i > $i; done";
+    let sampled = app(many, "true", "20").good().text();
+    assert!(sampled.contains("no failure in 20 of "), "{sampled}");
+    assert!(sampled.contains("states, sampled\n"), "{sampled}");
+    let all = app(": > f", "true", "1000").good().text();
+    assert!(all.contains(": no failure\n"), "{all}");
+}
+
+#[test]
+fn a_mount_without_attributes_is_unmounted() {
+    let Some(mount) = Mount::new("") else { return };
+    for options in ["", "--lazy"] {
+        mount.up("noxattr");
+        mount.bench.shell("echo x > mnt/f");
+        mount.bench.line(&format!("umount {options} mnt")).good();
+        assert_eq!(mount.bench.line("cat a.img:/f").good().text(), "x\n");
+        mount.bench.check("a.img");
+    }
+    mount.up("noxattr,ro");
+    mount.down();
+    mount.up("noxattr,raw");
+    mount.down();
+}
+
+#[test]
+fn an_image_that_was_removed_is_unmounted() {
+    let Some(mount) = Mount::new("") else { return };
+    for options in ["rw", "noxattr"] {
+        mount.bench.image("a.img", "--force");
+        mount.up(options);
+        mount.bench.shell("rm a.img");
+        mount.down();
+        assert!(!mount.path("lost+found").exists());
+    }
+}
+
+/// A disk with two partitions, 1 and 5: the latter is inside an extended one.
+fn disk(bench: &Bench, name: &str) {
+    let mut bytes = vec![0; 48 << 20];
+    let mut entry = |at: usize, kind: u8, start: u32, sectors: u32| {
+        bytes[at + 4] = kind;
+        bytes[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        bytes[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+    };
+    let extended = 40_960;
+    entry(446, 0x83, 2048, 36_864);
+    entry(462, 0x05, extended, 53_248);
+    entry(extended as usize * 512 + 446, 0x83, 2048, 36_864);
+    for table in [0, extended as usize * 512] {
+        bytes[table + 510..table + 512].copy_from_slice(&[0x55, 0xaa]);
+    }
+    std::fs::write(bench.path(name), bytes).unwrap();
+}
+
+#[test]
+fn of_two_partitions_in_use_each_is_said_to_be_where_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    disk(&bench, "d.img");
+    bench.shell("mkdir one five");
+    for (part, dir) in [("1", "one"), ("5", "five")] {
+        bench.line(&format!("mkfs -q d.img#{part}")).good();
+        bench.line(&format!("mount d.img#{part} {dir}")).good();
+    }
+    let said = |line: &str| bench.line(line).refused(1).stderr;
+    let [first, fifth] = [said("ls d.img#1:/"), said("ls d.img#5:/")];
+    let range = said("ls d.img?offset=22020096:/");
+    let whole = said("ls d.img");
+    for dir in ["one", "five"] {
+        bench.line(&format!("umount {dir}")).good();
+    }
+    assert!(
+        first.contains("/one:") && !first.contains("/five"),
+        "{first}"
+    );
+    assert!(
+        fifth.contains("/five:") && !fifth.contains("/one"),
+        "{fifth}"
+    );
+    assert!(range.contains("/five:"), "{range}");
+    assert!(whole.contains("/one:"), "{whole}");
+}
+
+#[test]
+fn bigalloc_is_refused_by_name() {
+    let Some(mke2fs) = tool("mke2fs", "e2fsprogs") else {
+        return;
+    };
+    let bench = Bench::new();
+    bench.shell("mkdir mnt");
+    for block in ["1024", "4096"] {
+        let made = Command::new(&mke2fs)
+            .args(["-q", "-F", "-t", "ext4", "-O", "bigalloc", "-b", block])
+            .args(["-C", "65536", "b.img", "64M"])
+            .current_dir(bench.path(""))
+            .status();
+        assert!(made.unwrap().success());
+        let before = std::fs::read(bench.path("b.img")).unwrap();
+        for (line, code) in [
+            ("ls b.img", 1),
+            ("df b.img", 1),
+            ("mount -o ro b.img mnt", 1),
+            ("fsck -n b.img", 8),
+            ("fsck -y b.img", 8),
+        ] {
+            let said = bench.line(line).refused(code).stderr;
+            assert!(
+                said.contains("bigalloc") && !said.contains("corrupt"),
+                "{block}, {line}: {said}"
+            );
+        }
+        assert!(std::fs::read(bench.path("b.img")).unwrap() == before);
+    }
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused_with_those_that_do() {
+    let bench = Bench::new();
+    bench.image("a.img", "");
+    bench.shell("mkdir mnt");
+    says(&bench, "mkfs -N 0 -s 1M new.img", 2, &["--inodes", "1.."]);
+    says(
+        &bench,
+        "mount -o threads=0 a.img mnt",
+        2,
+        &["from 1 to 256"],
+    );
+    says(
+        &bench,
+        "mount -o threads=257 a.img mnt",
+        2,
+        &["from 1 to 256"],
+    );
+    says(&bench, "mount -o commit=0 a.img mnt", 2, &["above 0"]);
+    says(
+        &bench,
+        "ls a.img?offset=900M:/",
+        1,
+        &["ends at byte 33554432", "begins at 943718400"],
+    );
+    assert!(!bench.path("new.img").exists());
+}
+
+#[test]
+fn a_write_protected_image_is_mounted_with_ro() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.image("a.img", "");
+    bench.shell("mkdir mnt; chmod 444 a.img");
+    // Root may write what is not writable, unless it is immutable.
+    let is_protected = !rustix::process::geteuid().is_root()
+        || Command::new("chattr")
+            .args(["+i", "a.img"])
+            .current_dir(bench.path(""))
+            .status()
+            .is_ok_and(|done| done.success());
+    if !is_protected {
+        return;
+    }
+    let refused = bench.line("mount a.img mnt");
+    let read_only = bench.line("mount -o ro a.img mnt");
+    let unmounted = bench.line("umount mnt");
+    let _ = Command::new("chattr")
+        .args(["-i", "a.img"])
+        .current_dir(bench.path(""))
+        .status();
+    let refused = refused.refused(1).stderr;
+    assert!(refused.contains("-o ro mounts it"), "{refused}");
+    read_only.good();
+    unmounted.good();
 }

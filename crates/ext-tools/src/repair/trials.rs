@@ -109,7 +109,8 @@ impl Trial {
                 "the first inode for files is 11"
             }
             Trial::FirstDataBlock => {
-                let first = u32::from(raw.s_log_block_size.get() == 0);
+                let has_clusters = features & RO_COMPAT_BIGALLOC != 0;
+                let first = u32::from(raw.s_log_block_size.get() == 0 && !has_clusters);
                 if raw.s_first_data_block.get() == first {
                     return None;
                 }

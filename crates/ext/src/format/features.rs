@@ -42,6 +42,9 @@ pub const RO_COMPAT_EXTRA_ISIZE: u32 = 0x40;
 pub const RO_COMPAT_QUOTA: u32 = 0x100;
 /// Clusters of blocks.
 pub const RO_COMPAT_BIGALLOC: u32 = 0x200;
+/// By the format these could be read; but with `bigalloc` bitmaps and counters are of clusters, and
+/// groups have another length.
+const RO_COMPAT_UNREADABLE: u32 = RO_COMPAT_BIGALLOC;
 /// All metadata has checksums.
 pub const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 /// Project quotas.
@@ -184,7 +187,13 @@ impl Features {
 
     /// The features that keep us from reading the image; empty where it can be read.
     pub fn unreadable(&self) -> Vec<String> {
-        names_of(self.incompat & !INCOMPAT_READABLE, INCOMPAT_NAMES, 'I')
+        let mut names = names_of(self.incompat & !INCOMPAT_READABLE, INCOMPAT_NAMES, 'I');
+        names.extend(names_of(
+            self.ro_compat & RO_COMPAT_UNREADABLE,
+            RO_COMPAT_NAMES,
+            'R',
+        ));
+        names
     }
 
     /// The features that we read and do not write: they change where things are.
@@ -202,7 +211,7 @@ impl Features {
         let mut names = self.unreadable();
         names.extend(self.only_readable());
         names.extend(names_of(
-            self.ro_compat & !RO_COMPAT_WRITABLE,
+            self.ro_compat & !(RO_COMPAT_WRITABLE | RO_COMPAT_UNREADABLE),
             RO_COMPAT_NAMES,
             'R',
         ));
@@ -271,6 +280,10 @@ mod tests {
         features.incompat |= 1 << 30;
         assert_eq!(features.unreadable(), ["FEATURE_I30"]);
         assert_eq!(features.only_readable(), ["extent"]);
+        features.incompat &= !(1 << 30);
+        assert!(features.set_by_name("bigalloc", true));
+        assert_eq!(features.unreadable(), ["bigalloc"]);
+        assert_eq!(features.unwritable(), ["bigalloc", "extent", "has_journal"]);
         assert!(!features.set_by_name("no_such_feature", true));
         assert!(features.set_by_name("has_journal", false));
         assert!(!features.has_compat(COMPAT_HAS_JOURNAL));

@@ -5,6 +5,7 @@ use super::print::{Output, progress_bar, quoted, stop_on_signals};
 use backstitch_crash_app::{AppError, Geometry, Options, Program, Start, Trace, explore, replay};
 use backstitch_crash_core::check::Check;
 use backstitch_crash_core::error::StepError;
+use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::report::{Progress, Report};
 use backstitch_files::error::{Error, Result};
 use backstitch_files::foreign;
@@ -38,7 +39,7 @@ With --ordering async, a state with damage that `fsck -p` does not repair is a f
 
 Root is not needed where FUSE allows a user to mount.
 
-Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
+Exit status: 0 no failure found, 1 a failure found, the command could not run or changed nothing in its mount, 2 wrong usage.
 
 Examples:
   backstitch crash app --run 'sh save.sh' --check 'sh check.sh'
@@ -124,6 +125,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .without_groups
         .then(|| recorded.clone().without_groups());
     let trace = stripped.as_ref().unwrap_or(&recorded);
+    if !trace.operations[trace.setup..].iter().any(changes) {
+        let why = "it changed nothing in its mount, so that there is no state to check";
+        let what = args.run.as_deref().unwrap_or("--trace");
+        return Err(Error::failed(WHAT, what, why).hint(
+            "the program is to work in the mount: its current directory, which is also in $1 and $BACKSTITCH_DIR",
+        ));
+    }
     let options = options(args, &trace_place, stop);
     let mut report = match &args.replay {
         Some(state) => replay(trace, &options, state).map_err(failed)?,
@@ -139,6 +147,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         ));
     }
     args.output.finish(WHAT, &report, false)
+}
+
+/// Whether something may differ on the disk after an operation.
+fn changes(operation: &Operation) -> bool {
+    let is_change = !matches!(
+        operation,
+        Operation::Open(_) | Operation::Close(_) | Operation::Said(_)
+    );
+    is_change && !operation.is_flush()
 }
 
 /// Where the trace of a failing program goes if nobody named a place: the current directory, or the

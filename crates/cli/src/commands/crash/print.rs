@@ -145,7 +145,12 @@ fn summary(report: &Report, names_rules: bool) -> String {
 pub(super) fn verdict(report: &Report) -> String {
     let (states, distinct) = (report.states, report.distinct);
     let verdict = match (report.failed_states(), report.failures.len() as u64) {
-        (0, _) => "no failure".to_owned(),
+        (0, _) => match report.coverage.get("different_states_among_them") {
+            Some(all) if !report.exhaustive => {
+                format!("no failure in {distinct} of {all} states, sampled")
+            }
+            _ => "no failure".to_owned(),
+        },
         // Those that are shown were chosen among many: one of each kind.
         (failed, shown) if failed > shown => format!("{failed} failed, {shown} of them shown"),
         (failed, _) => format!("{failed} failed"),

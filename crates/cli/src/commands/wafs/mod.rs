@@ -10,7 +10,7 @@ use backstitch_files::error::{Error, FAILED, Result};
 use backstitch_files::image::{DeviceOptions, open_device};
 use backstitch_files::{show, size};
 use backstitch_layout::tools::uuid_text;
-use backstitch_wafs::{CheckReport, Log, Lsn, Wafs, check, host_clock};
+use backstitch_wafs::{CheckReport, Log, Lsn, Wafs, WafsError, check, host_clock};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -187,7 +187,16 @@ fn mount(what: &str, path: &Path, is_nvram: bool) -> Result<Wafs> {
         true => Arc::new(MappedDevice::open(path).map_err(|e| failed(&e))?),
         false => open_device(what, path, DeviceOptions::default())?,
     };
-    Wafs::mount(device, host_clock()).map_err(|e| failed(&e))
+    Wafs::mount(device, host_clock()).map_err(|why| match why {
+        WafsError::OfFileSystem { .. } => {
+            // A file system that was not unmounted may need what is in it.
+            let shown = path.display();
+            failed(&why).hint(format!(
+                "nothing was changed; where no file system needs it: backstitch wafs mkfs --force {shown}"
+            ))
+        }
+        _ => failed(&why),
+    })
 }
 
 fn checkpoint(args: &CheckpointArgs) -> Result<()> {
@@ -255,6 +264,11 @@ fn info(args: &ReportArgs) -> Result<()> {
     let superblock = log.superblock();
     let (log_bytes, used) = (superblock.log_bytes.get(), log.end().0 - log.start().0);
     let was_unmounted = superblock.flags.get() & backstitch_wafs::format::IS_CLEAN != 0;
+    let is_of_programs = superblock.owner.get() == backstitch_wafs::format::OF_PROGRAMS;
+    let owner = match is_of_programs {
+        true => "programs",
+        false => "a file system",
+    };
     let uuid = uuid_text(&superblock.uuid);
     if args.json {
         let document = json!({
@@ -268,6 +282,7 @@ fn info(args: &ReportArgs) -> Result<()> {
             "turns": log.end().0 / log_bytes,
             "mounts": superblock.mount.get(),
             "was_unmounted": was_unmounted,
+            "owner": owner,
         });
         return show::print_json(WHAT, &document);
     }
@@ -277,6 +292,7 @@ fn info(args: &ReportArgs) -> Result<()> {
         WHAT,
         &[
             row("UUID", uuid),
+            row("written by", owner.into()),
             row("log", size::show(log_bytes)),
             row("used", size::show(used)),
             row("start", format!("LSN {}", log.start())),

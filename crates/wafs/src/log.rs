@@ -5,7 +5,7 @@ use crate::format::{
     OF_PROGRAMS, RecordHeader, Superblock, VERSION, longest_payload, record_bytes,
 };
 use crate::memory::{Chunk, Memory};
-use crate::read::{Log, Place, Records, check_range};
+use crate::read::{Log, Place, Records, check_range, superblock};
 use crate::rules::{Rule, holds};
 use crate::{Lsn, Result, WafsError};
 use backstitch_device::BlockDevice;
@@ -187,7 +187,7 @@ impl Wafs {
     /// # Errors
     /// Where there is no log, where it cannot be believed, and where the device fails.
     pub fn give_to_file_system(device: &dyn BlockDevice) -> Result<()> {
-        let mut next = *Log::open_sparingly(device)?.superblock();
+        let (mut next, _) = superblock(device)?;
         if next.owner.get() == OF_FILE_SYSTEM {
             return Ok(());
         }

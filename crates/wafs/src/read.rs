@@ -428,7 +428,7 @@ pub(crate) fn check_range(from: Lsn, start: Lsn, end: Lsn) -> Result<()> {
 }
 
 /// The superblock of a device that counts, and what is wrong with the other one.
-fn superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<String>)> {
+pub(crate) fn superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<String>)> {
     let (name, size_bytes) = (device.name(), device.size_bytes());
     let mut sectors = [[0; Superblock::BYTES]; 2];
     for (block, sector) in sectors.iter_mut().enumerate() {

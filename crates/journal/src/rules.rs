@@ -28,6 +28,11 @@ backstitch_rules::registry! {
         CommitAfterRevokeBlocks,
     }
 
+    Fsync {
+        /// With group commit a call returns before its transaction is committed.
+        AnswersOnceCommitted,
+    }
+
     // Originals and contents.
     Dependency {
         /// Originals are written before the transaction that changed them is committed.

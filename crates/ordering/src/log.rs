@@ -65,6 +65,13 @@ pub trait Log {
     /// How it is doing.
     fn state(&mut self, store: &Store) -> LogState;
 
+    /// How long the running transaction stays open for others from the moment on at which the first
+    /// caller waits for it, so that one write of the log is for all of them; `None`: no longer than
+    /// that caller's wait takes.
+    fn gather_time(&self) -> Option<Duration> {
+        None
+    }
+
     /// Whether the patch cannot be on stable storage before the running transaction is closed.
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool;
 

@@ -139,9 +139,9 @@ pub struct Session {
     is_shared: bool,
     /// How long the last transaction that somebody waited for took to reach the disk.
     commit_took: Duration,
-    /// Until when those who wait for the running transaction let others come, under a mechanism that
-    /// gathers them.
-    gathers_until: Duration,
+    /// Until when those who wait for a transaction let others come, and its number, under a
+    /// mechanism that gathers them.
+    gathers: Option<(u64, Duration)>,
     /// What tasks wait for to be on stable storage, by ticket.
     wishes: Vec<(u64, Vec<PatchId>)>,
     next_ticket: u64,
@@ -198,7 +198,7 @@ impl Session {
             committers: 0,
             is_shared: false,
             commit_took: Duration::ZERO,
-            gathers_until: Duration::ZERO,
+            gathers: None,
             wishes: Vec::new(),
             next_ticket: 0,
             has_leader: false,
@@ -243,6 +243,21 @@ impl Session {
             volume.end(wait_for);
         }
         result
+    }
+
+    /// What of `wait_for` the next step of a long operation comes after; the rest stays for the
+    /// operation's end. What goes through the log stays: transactions are in order by themselves, so
+    /// that one wait is enough for all steps.
+    pub fn take_waits_of_step(&mut self, wait_for: &mut Vec<PatchId>) -> Vec<PatchId> {
+        let Some((log, store, _)) = self.log() else {
+            return std::mem::take(wait_for);
+        };
+        let (mut rest, now): (Vec<PatchId>, Vec<PatchId>) =
+            (wait_for.drain(..)).partition(|id| log.is_of(store, *id));
+        wait_for.append(&mut rest);
+        wait_for.retain(|id| store.graph().is_live(*id));
+        wait_for.dedup();
+        now
     }
 
     /// One step that nobody asked for, and that nobody waits for: the task that it is part of ends

@@ -78,12 +78,17 @@ impl Call for Stable {
             self.at = AtStable::End;
             return call(Settle::new(std::mem::take(&mut self.targets)));
         }
+        if s.is_committing {
+            // Somebody ends the transaction: another commit would end the one after it as well.
+            return Ok(Flow::Need(Poll::Wait));
+        }
+        let now = cx.clock.now();
+        s.begin_to_gather(now);
         if let Some(last) = s.log_state().map(|log| log.last)
             && s.store.graph().is_live(last)
         {
             return call(Settle::new(vec![last]));
         }
-        let now = cx.clock.now();
         if !self.has_napped
             && let Some(nap) = s.nap(now)
         {
@@ -190,14 +195,27 @@ impl Session {
         targets.iter().any(|t| log.waits_for_running(store, *t))
     }
 
+    /// Somebody waits for the running transaction. From the first one on it stays open for a while,
+    /// under a mechanism that gathers those who wait. The write of the transaction before it is a
+    /// part of this time.
+    fn begin_to_gather(&mut self, now: Duration) {
+        let Some((log, store, _)) = self.log() else {
+            return;
+        };
+        let Some(time) = log.gather_time() else {
+            return;
+        };
+        let number = log.state(store).commits;
+        if self.gathers.is_none_or(|(of, _)| of != number) {
+            self.gathers = Some((number, now + time));
+        }
+    }
+
     /// How long one who waits for the running transaction lets others come.
-    fn nap(&mut self, now: Duration) -> Option<Duration> {
-        if let Some(time) = self.mechanism.gather_time() {
+    fn nap(&self, now: Duration) -> Option<Duration> {
+        if let Some((_, until)) = self.gathers {
             // All who come meanwhile go on when the first one does.
-            if self.gathers_until <= now {
-                self.gathers_until = now + time;
-            }
-            return Some(self.gathers_until - now);
+            return until.checked_sub(now).filter(|nap| !nap.is_zero());
         }
         // Those who shared the last transaction may come again at once: they can share this one
         // too.

@@ -258,7 +258,8 @@ impl Engine {
         match NextTry::after(stop, &core.session) {
             Ok(NextTry::Read) => self.read_wanted(core)?,
             Ok(NextTry::Turn) => {
-                self.after_step(core, wait_for)?;
+                let mut now = core.session.take_waits_of_step(wait_for);
+                self.after_step(core, &mut now)?;
                 // It takes long, and others may have to wait for it.
                 self.will_wait();
                 MutexGuard::bump(core);

@@ -43,6 +43,7 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
             Journal::OriginalsArePartedFromRuns,
             Journal::CommitAfterRevokeBlocks,
             Journal::FreedCountAsLogged,
+            Journal::AnswersOnceCommitted,
         ],
     ),
     (

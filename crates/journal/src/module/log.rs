@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstitch_device::Buffer;
 use backstitch_ordering::{
-    BlockClass, Change, CloseError, Log, LogState, NoRoom, PatchId, Running, VolumeId,
+    BlockClass, Change, CloseError, GATHER_TIME, Log, LogState, NoRoom, PatchId, Running, VolumeId,
 };
 use backstitch_store::Store;
 
@@ -192,6 +192,10 @@ impl Log for JournalMechanism {
             is_filling: self.used > self.superblock.log_blocks() / 2,
             commits: self.commits,
         }
+    }
+
+    fn gather_time(&self) -> Option<Duration> {
+        self.gathers.then_some(GATHER_TIME)
     }
 
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {

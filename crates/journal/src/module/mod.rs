@@ -61,11 +61,10 @@ mod tail;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use backstitch_ordering::{
-    Awaited, BlockClass, Decision, GATHER_TIME, Log, LogRules, Mechanism, MechanismKind, Operation,
-    PatchId, PatchSpec, Transactions,
+    Awaited, BlockClass, Decision, Log, LogRules, Mechanism, MechanismKind, Operation, PatchId,
+    PatchSpec, Transactions,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -224,13 +223,10 @@ impl Mechanism for JournalMechanism {
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {
-        if self.awaited_now.take() && self.gathers {
+        let is_awaited = self.awaited_now.take();
+        if self.gathers && is_awaited && holds(Rule::AnswersOnceCommitted) {
             wait_for.extend(self.transactions.running.hold);
         }
-    }
-
-    fn gather_time(&self) -> Option<Duration> {
-        self.gathers.then_some(GATHER_TIME)
     }
 
     fn transform(

@@ -117,6 +117,16 @@ impl Bench {
         self.step(|v| v.initialise(BlockNumber(block), BlockClass::Directory, &bytes, &[]));
     }
 
+    /// An operation of names; what its caller is to wait for.
+    fn remove(&mut self, byte: u8) -> Vec<PatchId> {
+        let mut volume = Volume::new(&mut self.store, &mut self.journal, self.volume, NOW);
+        volume.begin(NAMES);
+        volume.write(BlockNumber(INODES), BlockClass::Metadata, 0, &[byte], &[]);
+        let mut wait_for = Vec::new();
+        volume.end(&mut wait_for);
+        wait_for
+    }
+
     /// Zeroes the end of a block of contents, after a change of the same transaction.
     fn zero(&mut self, block: u64, after: PatchId) {
         self.step(|v| {
@@ -321,10 +331,23 @@ fn what_a_transaction_changed_is_not_made_up_for_by_the_transaction() {
     assert!(copy.iter().all(|byte| *byte == 1));
 }
 
+/// With group commit a caller waits for the transaction of what it did.
+#[test]
+fn a_gathered_call_waits_for_its_transaction() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    assert_eq!(bench.remove(1), []);
+    bench.journal = bench.journal.gathered();
+    let wait_for = bench.remove(2);
+    assert!(!wait_for.is_empty());
+    let closed = bench.close();
+    wait_for.into_iter().for_each(|id| bench.write_out(id));
+    assert!(!bench.is_live(closed));
+}
+
 /// Each of these rules is off in turn, and the test that is about it fails.
 #[test]
 fn without_each_rule_a_test_fails() {
-    let tests: [(Rule, fn()); 9] = [
+    let tests: [(Rule, fn()); 10] = [
         (
             Rule::FreedCountAsLogged,
             a_commit_record_does_not_wait_for_what_its_transaction_logged_and_freed,
@@ -360,6 +383,10 @@ fn without_each_rule_a_test_fails() {
         (
             Rule::CommitAfterRevokeBlocks,
             a_commit_record_waits_for_large_revoke_blocks,
+        ),
+        (
+            Rule::AnswersOnceCommitted,
+            a_gathered_call_waits_for_its_transaction,
         ),
     ];
     assert_eq!(

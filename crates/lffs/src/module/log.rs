@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstitch_device::Buffer;
 use backstitch_ordering::{
-    BlockClass, Change, CloseError, Log, LogState, NoRoom, PatchId, Running, VolumeId,
+    BlockClass, Change, CloseError, GATHER_TIME, Log, LogState, NoRoom, PatchId, Running, VolumeId,
 };
 use backstitch_store::Store;
 
@@ -177,6 +177,10 @@ impl Log for LffsMechanism {
             is_filling: self.used() > self.pen.most_bytes() / 2 || is_due,
             commits: self.counted.groups,
         }
+    }
+
+    fn gather_time(&self) -> Option<Duration> {
+        self.variant.gathers().then_some(GATHER_TIME)
     }
 
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {

@@ -46,8 +46,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_ordering::{
-    Awaited, BlockClass, Change, Decision, GATHER_TIME, Log, LogRules, Mechanism, MechanismKind,
-    Operation, PatchId, PatchSpec, Transactions,
+    Awaited, BlockClass, Change, Decision, Log, LogRules, Mechanism, MechanismKind, Operation,
+    PatchId, PatchSpec, Transactions,
 };
 use backstitch_store::Store;
 
@@ -275,10 +275,6 @@ impl Mechanism for LffsMechanism {
         if self.variant.is_sync() && is_awaited && holds(Rule::AnswersOnceLogged) {
             wait_for.extend(self.transactions.running.hold);
         }
-    }
-
-    fn gather_time(&self) -> Option<Duration> {
-        self.variant.gathers().then_some(GATHER_TIME)
     }
 
     fn forget(&mut self, block: u64) -> bool {

@@ -228,12 +228,6 @@ pub trait Mechanism: Send {
     /// answered.
     fn end(&mut self, _wait_for: &mut Vec<PatchId>) {}
 
-    /// How long the first one who waits for the mechanism's log lets others come, so that one write
-    /// of the log is for all of them; `None`: nobody waits longer than for the write.
-    fn gather_time(&self) -> Option<Duration> {
-        None
-    }
-
     /// Whether the change is among what [`end`](Self::end) will append.
     fn answers_for(&self, _id: PatchId) -> bool {
         false

@@ -205,6 +205,21 @@ fn a_transaction_that_only_frees_is_to_be_ended() {
     }
 }
 
+#[test]
+fn what_is_put_off_waits_again_where_a_transaction_goes_on_after_all() {
+    let mut bench = Bench::new(1024);
+    bench.journal.begin_close();
+    bench.journal.cancel_close();
+    assert!(bench.journal.watch(7));
+    let mut fired = Vec::new();
+    bench.journal.take_fired(&mut fired);
+    assert!(fired.is_empty(), "until the transaction ends");
+    assert_eq!(bench.journal.room(), 1023 / 8, "of an operation");
+    bench.journal.begin_close();
+    bench.journal.take_fired(&mut fired);
+    assert_eq!(fired, [7]);
+}
+
 /// Tags take 8 bytes: 124 in a descriptor. Records of revocations take 4: 252 in a block.
 #[test]
 fn a_transaction_ends_before_its_room_does() {

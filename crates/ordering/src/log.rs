@@ -59,7 +59,7 @@ pub struct LogState {
 /// A log of transactions.
 ///
 /// Its life: `start`, then any number of `begin_close` (the layout does what it has put off until
-/// the transaction ends) and `close`, with `home` and `move_tail` whenever room is needed; in the
+/// the transaction ends) and `close` or `cancel_close`, with `home` and `move_tail` whenever room is needed; in the
 /// end, with everything written, `finish` and `stop`.
 pub trait Log {
     /// How it is doing.
@@ -88,6 +88,10 @@ pub trait Log {
 
     /// The running transaction is about to be closed: what was put off until then is due.
     fn begin_close(&mut self);
+
+    /// It was not [closed](Self::close) after all, and goes on running: what is put off from here on
+    /// waits for its end again.
+    fn cancel_close(&mut self);
 
     /// Closes the running transaction: makes its copies and its commit record, at `time` (seconds
     /// since 1970 and nanoseconds). What is returned is on stable storage once the transaction is.

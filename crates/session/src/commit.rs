@@ -13,7 +13,7 @@ use backstitch_ordering::{CloseError, LogState, Operation};
 use crate::drain::Work;
 use crate::stable::Settle;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
-use crate::{Result, Session};
+use crate::{Error, Result, Session};
 
 /// Rounds in which a transaction that does not fit waits for others to go home, before that counts
 /// as a fault.
@@ -36,6 +36,18 @@ impl Session {
     /// Whether less than half of the log is free, and nobody is about to change that.
     pub fn is_log_filling(&mut self) -> bool {
         !self.is_committing && self.log_state().is_some_and(|log| log.is_filling)
+    }
+
+    /// A transaction could not be closed, and goes on running. What was put off until its end may
+    /// be done by now: blocks are free that the disk still shows in use, and contents may be
+    /// written into a free block at any time. So nothing may be allocated any more. If what failed
+    /// passes, the next attempt closes the transaction with all that is in it.
+    fn commit_failed(&mut self, error: &Error) {
+        tracing::error!("the running transaction cannot be ended: {error}");
+        self.fs.become_read_only(&error.to_string());
+        if let Some((log, ..)) = self.log() {
+            log.cancel_close();
+        }
     }
 }
 
@@ -75,6 +87,28 @@ enum AtCommit {
 
 impl Call for Commit {
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        let flow = self.go_on(cx);
+        if let Err(error) = &flow
+            && self.is_closing()
+        {
+            cx.session.commit_failed(error);
+        }
+        flow
+    }
+
+    fn end(&mut self, session: &mut Session) {
+        if self.is_closing() {
+            (session.is_committing, session.news) = (false, true);
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.at != AtCommit::Begin
+    }
+}
+
+impl Commit {
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
         let s = &mut *cx.session;
         match self.at {
             AtCommit::Begin if s.is_committing => return Ok(Flow::Need(Poll::Wait)),
@@ -98,18 +132,6 @@ impl Call for Commit {
         call(Work::default())
     }
 
-    fn end(&mut self, session: &mut Session) {
-        if self.is_closing() {
-            (session.is_committing, session.news) = (false, true);
-        }
-    }
-
-    fn is_closing(&self) -> bool {
-        self.at != AtCommit::Begin
-    }
-}
-
-impl Commit {
     /// Nobody had a turn since the deferred work came to its end.
     fn close(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
         let (s, at) = (&mut *cx.session, cx.clock.stamp());
@@ -136,7 +158,6 @@ impl Commit {
                 Err(s.latch(DeviceError::Abandoned { reason }))
             }
             Err(no_room) if self.rounds == ROUNDS => {
-                s.fs.become_read_only(&no_room.to_string());
                 Err(LayoutError::Unsupported(no_room.to_string()).into())
             }
             Err(CloseError::NoRoom(_)) => {

@@ -311,7 +311,8 @@ impl<F: Format> FileSystem for UnixFs<F> {
 
     fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.write_orphans(v, now)?;
-        self.write_counters(v, now)?;
+        // Of a file system that has become read-only too: the transaction changes bitmaps.
+        self.format.write_counters(v, now)?;
         self.defer_rest(v);
         Ok(())
     }

@@ -178,7 +178,8 @@ impl Machine {
         match next {
             NextTry::Read => self.read_wanted().await.map_err(engine),
             NextTry::Turn => {
-                self.after_step(wait_for).await?;
+                let mut now = (self.core.borrow_mut().session).take_waits_of_step(wait_for);
+                self.after_step(&mut now).await?;
                 self.schedule.turn().await;
                 Ok(())
             }

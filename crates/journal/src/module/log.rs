@@ -219,6 +219,10 @@ impl Log for JournalMechanism {
         self.transactions.is_closing = true;
     }
 
+    fn cancel_close(&mut self) {
+        self.transactions.is_closing = false;
+    }
+
     fn close(
         &mut self,
         store: &mut Store,

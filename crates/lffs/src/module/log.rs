@@ -205,6 +205,10 @@ impl Log for LffsMechanism {
         self.transactions.is_closing = true;
     }
 
+    fn cancel_close(&mut self) {
+        self.transactions.is_closing = false;
+    }
+
     fn close(
         &mut self,
         store: &mut Store,

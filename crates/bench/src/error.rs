@@ -79,6 +79,14 @@ pub enum Error {
     /// A scale that makes no sense.
     #[error("{0}")]
     Scale(String),
+    /// More happened than could be written of the recording.
+    #[error("{}: the disk is too slow for the recording: {events} events are missing at its end", .path.display())]
+    NotRecorded {
+        /// The recording.
+        path: PathBuf,
+        /// How many events are missing.
+        events: u64,
+    },
     /// A picture could not be drawn.
     #[error("drawing: {0}")]
     Plot(String),

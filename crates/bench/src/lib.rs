@@ -35,6 +35,7 @@ pub mod paper;
 mod papers;
 mod plot;
 mod random;
+mod record;
 mod recovery;
 mod report;
 mod series;

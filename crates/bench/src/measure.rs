@@ -15,6 +15,7 @@ use backstitch_wafs::Wafs;
 use crate::disk::Disk;
 use crate::files::{EngineFiles, Files, HostFiles, Node};
 use crate::machine::{MachineFiles, START_SECONDS};
+use crate::record;
 use crate::workload::{Plan, SCRIPTS, Session, file_bytes};
 use crate::{CpuTime, EngineFigures, Error, Result, Run, Scale, Workload, paper};
 
@@ -86,6 +87,8 @@ pub struct Spec {
     pub seed: u64,
     /// Remember each request of a simulated disk.
     pub trace: bool,
+    /// Record the patches of the run into this file, as `backstitch trace` reads it.
+    pub record: Option<PathBuf>,
     /// Check the image after the run.
     pub check: bool,
     /// The counters of the mount of ours that a directory is in, if it is in one.
@@ -277,6 +280,8 @@ fn on_device(
         engine.unmount()?;
     }
     let engine = mount(spec, device.clone(), journal)?;
+    let recorder = record::start(spec, engine.root())?;
+    engine.watch(recorder.as_ref().map(record::watcher));
     let mut files = EngineFiles::new(engine.clone());
     let root = files.root();
     let before = engine.stats();
@@ -291,6 +296,7 @@ fn on_device(
     plan.verify(&mut files, root)?;
     drop(files);
     engine.unmount()?;
+    record::end(spec, recorder)?;
     if spec.check {
         check(spec.workload.name(), spec.layout, spec.ordering, &*device)?;
     }
@@ -317,6 +323,8 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     }
     let mut files = mount()?;
     let (machine, root) = (files.machine().clone(), files.root());
+    let recorder = record::start(spec, machine.root())?;
+    machine.watch(recorder.as_ref().map(record::watcher));
     let (before, busy_before) = (machine.stats(), machine.cpu_busy());
     if spec.trace {
         device.start_trace();
@@ -338,6 +346,7 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     };
     plan.verify(&mut files, root)?;
     files.unmount()?;
+    record::end(spec, recorder)?;
     if spec.check {
         check(spec.workload.name(), spec.layout, spec.ordering, &*device)?;
     }

@@ -25,6 +25,7 @@ fn spec(workload: Workload, scale: Scale, ordering: Ordering, disk: &str) -> Spe
         trace: true,
         check: true,
         mount_stats: None,
+        record: None,
     }
 }
 

@@ -70,6 +70,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         trace: false,
         check: true,
         mount_stats: None,
+        record: None,
     }
 }
 

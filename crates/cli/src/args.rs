@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, completions, crash, depend, fsck, info, journal, later, man, mkfs, mount, order,
-    snapshot, stats, sync, tune, umount, undo, wafs,
+    snapshot, stats, sync, trace, tune, umount, undo, wafs,
 };
 use backstitch_files::commands::{
     cat, chmod, chown, cp, df, du, find, ln, ls, mkdir, mv, rm, stat, touch, xattr,
@@ -92,8 +92,8 @@ pub(crate) enum Command {
     Journal(journal::Args),
     /// Explore the states that a crash can leave: of a file system, a program's files, any device
     Crash(crash::Args),
-    /// Record and show patches (not implemented)
-    Trace(later::Trace),
+    /// Record what waits for what, and show, draw, count or replay it
+    Trace(trace::Args),
     /// Run the papers' workloads and measure what they cost
     Bench(bench::Args),
     /// Run commands whose effects reach the disk in a given order

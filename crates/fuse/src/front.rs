@@ -9,6 +9,7 @@ use crate::privileges::{self, Caller};
 use crate::session::{AccessPolicy, FrontOptions, Invalidator};
 use crate::snapshot::Snapshots;
 use crate::squash::Squash;
+use crate::trace::Traces;
 use crate::turns::Turns;
 use crate::waiters::Waiters;
 use backstitch_vfs::{
@@ -33,6 +34,7 @@ pub(crate) struct Front {
     pub(crate) engine: Arc<Engine>,
     pub(crate) nodes: Nodes,
     pub(crate) snapshots: Snapshots,
+    pub(crate) traces: Traces,
     pub(crate) control: Control,
     waiters: Waiters,
     /// Which threads read requests.
@@ -72,6 +74,7 @@ impl Front {
         Front {
             nodes: Nodes::new(engine.root()),
             control: Control::new(engine.clone(), options.writeback_cache),
+            traces: Traces::new(engine.clone(), &options.image),
             engine,
             snapshots: Snapshots::new(),
             waiters: Waiters::default(),

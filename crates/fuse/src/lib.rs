@@ -78,6 +78,7 @@ mod session;
 mod snapshot;
 mod squash;
 mod stats;
+mod trace;
 mod turns;
 mod waiters;
 mod xattrs;
@@ -90,3 +91,4 @@ pub use session::{
 pub use snapshot::{SNAPSHOT_XATTR, SnapshotProgress, begin_snapshot, snapshot_progress};
 pub use squash::Squash;
 pub use stats::{STATS_XATTR, SYNC_XATTR, stats_of, sync_of};
+pub use trace::{TRACE_XATTR, TraceEnd, TraceEnder, TraceStream, begin_trace};

@@ -3,6 +3,7 @@
 use crate::convert::Nodes;
 use crate::front::Front;
 use crate::squash::Squash;
+use crate::trace::Traces;
 use backstitch_vfs::{AccessTimes, Changed, Engine, InodeNumber};
 use fuser::{Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
@@ -140,6 +141,7 @@ pub enum MountError {
 #[derive(Debug)]
 pub struct Mounted {
     engine: EngineHandle,
+    traces: Traces,
     dir: PathBuf,
     ended: Receiver<()>,
     ender: Ender,
@@ -163,8 +165,10 @@ impl Mounted {
     pub fn wait(self) -> Result<(), MountError> {
         // This cannot fail: `ender` keeps a sender alive.
         let _ = self.ended.recv();
-        self.engine.0.unmount()?;
-        Ok(())
+        let done = self.engine.0.unmount();
+        // Not before: what the unmount writes belongs to a recording of the mount.
+        self.traces.end();
+        Ok(done?)
     }
 
     /// Something that can take the mount off, from any thread.
@@ -353,6 +357,7 @@ pub fn spawn(
     let (told, ended) = channel();
     let front = Front::new(engine.clone(), options, told.clone());
     let kernel_pages = front.invalidator.clone();
+    let traces = front.traces.clone();
     let session = Session::new(front, &dir, &config(options)).map_err(|e| refused(plain(e)))?;
     let background = session.spawn().map_err(refused)?;
     let invalidator = Invalidator {
@@ -369,6 +374,7 @@ pub fn spawn(
     raise_read_ahead(&dir);
     Ok(Mounted {
         engine: EngineHandle(engine),
+        traces,
         dir,
         ended,
         ender: Ender::new(told),

@@ -5,6 +5,7 @@ use crate::front::Front;
 use crate::privileges::{self, Caller};
 use crate::snapshot::SNAPSHOT_XATTR;
 use crate::stats::{self, STATS_XATTR, SYNC_XATTR};
+use crate::trace::TRACE_XATTR;
 use backstitch_vfs::{InodeNumber, LayoutError, Result, SetAttributes, SetXattrMode};
 use fuser::{Errno, ReplyXattr};
 use patchgroup::protocol::SOCKET_XATTR;
@@ -40,6 +41,12 @@ impl Front {
         }
         if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {
             return Ok(self.snapshots.document());
+        }
+        if name == TRACE_XATTR.as_bytes()
+            && inode == self.engine.root()
+            && let Some(socket) = self.traces.socket_name()
+        {
+            return Ok(socket);
         }
         if name == SOCKET_XATTR.as_bytes()
             && let Some(socket) = self.control.socket_name()

@@ -155,6 +155,41 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
+    /// The words by which watchers of a store know operations.
+    pub const WORDS: [&'static str; 12] = [
+        "create",
+        "link",
+        "remove",
+        "rename",
+        "set-attributes",
+        "touch",
+        "set-xattr",
+        "write",
+        "allocate",
+        "resize",
+        "background",
+        "administration",
+    ];
+
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        let index = match self {
+            Operation::Create { .. } => 0,
+            Operation::Link { .. } => 1,
+            Operation::Remove { .. } => 2,
+            Operation::Rename { .. } => 3,
+            Operation::SetAttributes { .. } => 4,
+            Operation::Touch { .. } => 5,
+            Operation::SetXattr { .. } => 6,
+            Operation::Write { .. } => 7,
+            Operation::Allocate { .. } => 8,
+            Operation::Resize { .. } => 9,
+            Operation::Background => 10,
+            Operation::Administration => 11,
+        };
+        Self::WORDS[index]
+    }
+
     /// Whether a caller asked for a change: what is engaged for him holds for it.
     pub fn is_asked_for(&self) -> bool {
         !matches!(self, Operation::Background | Operation::Administration)
@@ -180,37 +215,36 @@ impl Operation<'_> {
 
     #[cold]
     fn tell_watcher(&self, store: &Store, now: Duration) {
-        let (word, objects, names, range_bytes): (_, &[u64], &[&[u8]], _) = match *self {
-            Operation::Create { at, .. } => ("create", &[at.directory], &[at.name], (0, 0)),
-            Operation::Link { object, at } => ("link", &[at.directory, object], &[at.name], (0, 0)),
-            Operation::Remove { at, .. } => ("remove", &[at.directory], &[at.name], (0, 0)),
+        let (objects, names, range_bytes): (&[u64], &[&[u8]], _) = match *self {
+            Operation::Create { at, .. } | Operation::Remove { at, .. } => {
+                (&[at.directory], &[at.name], (0, 0))
+            }
+            Operation::Link { object, at } => (&[at.directory, object], &[at.name], (0, 0)),
             Operation::Rename { from, to, .. } => (
-                "rename",
                 &[from.directory, to.directory],
                 &[from.name, to.name],
                 (0, 0),
             ),
-            Operation::SetAttributes { object, .. } => ("set-attributes", &[object], &[], (0, 0)),
-            Operation::Touch { object } => ("touch", &[object], &[], (0, 0)),
-            Operation::SetXattr { object, .. } => ("set-xattr", &[object], &[], (0, 0)),
+            Operation::SetAttributes { object, .. }
+            | Operation::Touch { object }
+            | Operation::SetXattr { object, .. } => (&[object], &[], (0, 0)),
             Operation::Write {
                 object,
                 offset_bytes,
                 bytes,
-            } => ("write", &[object], &[], (offset_bytes, bytes.len() as u64)),
+            } => (&[object], &[], (offset_bytes, bytes.len() as u64)),
             Operation::Allocate {
                 object,
                 offset_bytes,
                 len_bytes,
                 ..
-            } => ("allocate", &[object], &[], (offset_bytes, len_bytes)),
-            Operation::Resize { object, size_bytes } => ("resize", &[object], &[], (size_bytes, 0)),
-            Operation::Background => ("background", &[], &[], (0, 0)),
-            Operation::Administration => ("administration", &[], &[], (0, 0)),
+            } => (&[object], &[], (offset_bytes, len_bytes)),
+            Operation::Resize { object, size_bytes } => (&[object], &[], (size_bytes, 0)),
+            Operation::Background | Operation::Administration => (&[], &[], (0, 0)),
         };
         store.tell(|| {
             let scope = Scope {
-                word,
+                word: self.word(),
                 objects,
                 names,
                 range_bytes,

@@ -42,18 +42,54 @@ pub enum Error {
     /// It has no contents, and they are needed.
     #[error("the trace was recorded without contents")]
     NoContents,
-    /// It was not all taken down.
-    #[error("the trace is not complete: records are missing at its end")]
-    Incomplete,
     /// There is no such moment in it.
-    #[error("the trace has no such moment: it ends at record {records}, {seconds:.3} s")]
+    #[error(
+        "the trace has no such moment: it ends at #{last}, {seconds:.3}s, {}",
+        batches_text(.batches)
+    )]
     NoMoment {
-        /// How many records it has.
-        records: u64,
+        /// The number of its last record.
+        last: u64,
         /// When it ends.
         seconds: f64,
+        /// The numbers of its first and last batch.
+        batches: Option<(u64, u64)>,
     },
     /// Nothing could be written to the device.
     #[error("{0}")]
     Device(String),
+}
+
+/// Which batches a trace has, in words.
+fn batches_text(batches: &Option<(u64, u64)>) -> String {
+    match batches {
+        Some((first, last)) => format!("and has batches {first} to {last}"),
+        None => "and has no batches".to_owned(),
+    }
+}
+
+/// Why a recording is not all there.
+#[derive(Debug, ThisError)]
+pub enum RecordingError {
+    /// The writer failed.
+    #[error("{0}")]
+    Writer(#[from] std::io::Error),
+    /// Events came faster than they could be written, or there was no more room for them. What came
+    /// before is a trace, which says so at its end.
+    #[error("{events} events could not be kept: the trace ends before them")]
+    Lost {
+        /// How many, up to the end of the recording.
+        events: u64,
+        /// What there is.
+        kept: Written,
+    },
+}
+
+/// What was written of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The length of the trace.
+    pub bytes: u64,
+    /// Records in it.
+    pub records: u64,
 }

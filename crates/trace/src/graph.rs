@@ -102,6 +102,11 @@ impl Wanted {
         self.path.is_none() && self.object.is_none() && self.patch.is_none()
     }
 
+    /// Whether a patch is one of them by itself.
+    pub(crate) fn is_met_by(&self, state: &State, number: u64, patch: &Patch) -> bool {
+        self.is_all() || self.takes(state, number, patch)
+    }
+
     fn takes(&self, state: &State, number: u64, patch: &Patch) -> bool {
         let scopes = patch.scopes.iter().filter_map(|scope| state.scope(*scope));
         let mut scopes = scopes.filter(|scope| {
@@ -237,7 +242,7 @@ fn drawn(state: &State, number: u64, patch: &Patch) -> Drawn {
     }
 }
 
-fn label(patch: &Patch) -> String {
+pub(crate) fn label(patch: &Patch) -> String {
     if !patch.is_known {
         return "older than the trace".to_owned();
     }
@@ -285,7 +290,7 @@ pub fn block_text(state: &State, block: u32) -> String {
     }
 }
 
-fn block_of(state: &State, patch: &Patch) -> String {
+pub(crate) fn block_of(state: &State, patch: &Patch) -> String {
     match (patch.kind, &patch.parts[..]) {
         (PatchKind::Run, [first, .., last]) => format!(
             "{} … {}",

@@ -10,6 +10,7 @@
 //! | [`graph`] | the graph at a moment as nodes and edges; dot and SVG |
 //! | [`show`] | the records as lines, those that are asked for |
 //! | [`stats`] | tables over a trace |
+//! | [`why`] | answers in words: what something waits for, what a crash can leave |
 //! | [`replay`] | the writes again, onto another device |
 //!
 //! The crate is beside the mounts, not below them: it depends on `store` and what is below that.
@@ -28,8 +29,9 @@ pub mod show;
 mod state;
 pub mod stats;
 mod svg;
+pub mod why;
 
-pub use error::{Damage, Error};
+pub use error::{Damage, Error, RecordingError, Written};
 pub use file::{
     CHUNK_HEAD_BYTES, CHUNK_MAGIC, HEAD_BYTES, MAGIC, Records, Trace, VERSION, WITH_CONTENTS,
 };

@@ -55,6 +55,7 @@ pub fn state_at(trace: &Trace<'_>, moment: Moment, keep: Keep) -> Result<State, 
     let mut records = trace.records();
     let mut list = Vec::new();
     let mut last = 0;
+    let mut batches: Option<(u64, u64)> = None;
     while let Some((number, record)) = records.next(&mut list)? {
         if let (Moment::Time(until), Record::Time(time)) = (moment, &record)
             && *time > until
@@ -63,6 +64,9 @@ pub fn state_at(trace: &Trace<'_>, moment: Moment, keep: Keep) -> Result<State, 
         }
         state.apply(&record);
         last = number;
+        if let Record::Batch { number, .. } = record {
+            batches = Some((batches.map_or(number, |(first, _)| first), number));
+        }
         match (moment, record) {
             (Moment::Record(wanted), _) if number >= wanted => return Ok(state),
             (Moment::Batch(wanted), Record::Batch { number, .. }) if number == wanted => {
@@ -71,11 +75,13 @@ pub fn state_at(trace: &Trace<'_>, moment: Moment, keep: Keep) -> Result<State, 
             _ => {}
         }
     }
+    state.is_cut = records.is_cut();
     match moment {
         Moment::End | Moment::Time(_) => Ok(state),
         Moment::Record(_) | Moment::Batch(_) => Err(Error::NoMoment {
-            records: last,
+            last,
             seconds: state.time.as_secs_f64(),
+            batches,
         }),
     }
 }

@@ -5,12 +5,18 @@ use std::collections::BTreeMap;
 /// Directories between an object and the root that are looked at.
 const MOST_LEVELS: usize = 64;
 
+/// Objects whose names are kept. Further ones are shown by their numbers.
+const MOST_OBJECTS: usize = 1 << 20;
+
 /// The names that operations gave.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
     root: Option<u64>,
     /// Of an object: a directory that it is in, and its name there.
     places: BTreeMap<u64, (u64, String)>,
+    /// The same from the other side.
+    objects: BTreeMap<u64, BTreeMap<String, u64>>,
+    most: usize,
 }
 
 impl Names {
@@ -18,18 +24,57 @@ impl Names {
         Names {
             root,
             places: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            most: MOST_OBJECTS,
+        }
+    }
+
+    /// Names of which none is kept.
+    pub(crate) fn none() -> Names {
+        Names {
+            most: 0,
+            ..Names::new(None)
         }
     }
 
     pub(crate) fn give(&mut self, object: u64, directory: u64, name: &str) {
-        self.places.insert(object, (directory, name.to_owned()));
+        if self.places.len() >= self.most && !self.places.contains_key(&object) {
+            return;
+        }
+        let place = (directory, name.to_owned());
+        if let Some((directory, name)) = self.places.insert(object, place) {
+            self.leave(directory, &name, object);
+        }
+        let names = self.objects.entry(directory).or_default();
+        if let Some(replaced) = names.insert(name.to_owned(), object)
+            && replaced != object
+        {
+            self.places.remove(&replaced);
+        }
+    }
+
+    /// Takes a name away.
+    pub(crate) fn take(&mut self, directory: u64, name: &str) {
+        if let Some(object) = self.find(directory, name) {
+            self.places.remove(&object);
+            self.leave(directory, name, object);
+        }
+    }
+
+    fn leave(&mut self, directory: u64, name: &str, object: u64) {
+        if let Some(names) = self.objects.get_mut(&directory)
+            && names.get(name) == Some(&object)
+        {
+            names.remove(name);
+            if names.is_empty() {
+                self.objects.remove(&directory);
+            }
+        }
     }
 
     /// The object with this name, if it got it in this trace.
     pub(crate) fn find(&self, directory: u64, name: &str) -> Option<u64> {
-        let is_it = |(of, at): &(u64, String)| *of == directory && at == name;
-        let found = self.places.iter().find(|(_, place)| is_it(place));
-        found.map(|(object, _)| *object)
+        self.objects.get(&directory)?.get(name).copied()
     }
 
     /// The path of an object; from a directory of which no more is known than its number on.
@@ -63,9 +108,26 @@ impl Names {
     }
 }
 
+/// Text for a terminal: control characters as their codes.
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_cannot_steer_a_terminal() {
+        assert_eq!(printable("a\x1b[2J\nb é"), "a\\u{1b}[2J\\nb é");
+    }
 
     #[test]
     fn paths_lead_from_the_root_or_from_what_is_known() {
@@ -77,6 +139,19 @@ mod tests {
         assert_eq!(names.path_in(2, "x"), "/x");
         assert_eq!(names.path_in(40, "x"), "#40/x");
         assert_eq!(names.find(11, "b"), Some(12));
+        names.give(13, 2, "c");
+        names.give(12, 2, "c");
+        assert_eq!(
+            (names.path(12), names.find(11, "b")),
+            ("/c".to_owned(), None)
+        );
+        assert_eq!(names.find(2, "c"), Some(12));
+        names.take(2, "c");
+        assert_eq!(
+            (names.path(12), names.find(2, "c")),
+            ("#12".to_owned(), None)
+        );
+        names.give(12, 11, "b");
         // A circle is no reason to go on for ever.
         names.give(11, 12, "a");
         assert!(names.path(12).starts_with('#'));

@@ -2,6 +2,7 @@
 //! recording began.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::record::Record;
 use crate::{Error, Trace};
@@ -18,13 +19,17 @@ pub struct Replayed {
     pub bytes: u64,
     /// Batches that were on their way at the end: nobody knows what of them is there.
     pub left_out: u64,
+    /// The trace has all of the recording. Otherwise what was replayed is an earlier state.
+    pub is_whole: bool,
+    /// The time of its last record, since the mount.
+    pub until: Duration,
 }
 
 /// Calls `write` for all that the trace's batches wrote, in the order in which they were on stable
 /// storage.
 ///
 /// # Errors
-/// Where the trace has no contents, is damaged or incomplete, or `write` fails.
+/// Where the trace has no contents or is damaged, or `write` fails.
 pub fn replay(
     trace: &Trace<'_>,
     mut write: impl FnMut(u32, u64, &[u8]) -> Result<(), String>,
@@ -32,7 +37,10 @@ pub fn replay(
     if !trace.has_contents {
         return Err(Error::NoContents);
     }
-    let mut done = Replayed::default();
+    let mut done = Replayed {
+        is_whole: true,
+        ..Replayed::default()
+    };
     let mut on_their_way: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
     let mut last = 0;
     let (mut records, mut list) = (trace.records(), Vec::new());
@@ -59,10 +67,12 @@ pub fn replay(
                     write(volume, offset_bytes, &bytes).map_err(Error::Device)?;
                 }
             }
-            Record::Lost => return Err(Error::Incomplete),
+            Record::Time(time) => done.until = time,
+            Record::Lost { .. } => done.is_whole = false,
             _ => {}
         }
     }
+    done.is_whole &= !records.is_cut();
     done.left_out = on_their_way.len() as u64;
     Ok(done)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::graph::{block_text, change_text};
+use crate::names::printable;
 use crate::record::{Record, kind_word};
 use crate::state::State;
 
@@ -168,7 +169,10 @@ fn text(record: &Record<'_>, state: &State) -> String {
             format!("operation {}: {label}", scope.unwrap_or(0))
         }
         Record::End => "operation ends".to_owned(),
-        Record::Made { object } => format!("  made {}, inode {object}", state.path(object)),
+        Record::Made { object } => {
+            let path = printable(&state.path(object));
+            format!("  made {path}, inode {object}")
+        }
         Record::Create {
             patch,
             kind,
@@ -268,7 +272,9 @@ fn text(record: &Record<'_>, state: &State) -> String {
             format!("somebody waits ({ticket}) for {}", list(patches))
         }
         Record::Reached { ticket } => format!("who waited ({ticket}) goes on"),
-        Record::Lost => "more happened than could be taken down".to_owned(),
+        Record::Lost { events } => {
+            format!("the trace ends here: {events} events after this could not be kept")
+        }
         Record::Time(_) | Record::Place { .. } => String::new(),
     }
 }
@@ -339,6 +345,7 @@ fn document(number: u64, record: &Record<'_>, state: &State) -> Value {
             set("bytes", bytes.into());
         }
         Record::Flushed { number } | Record::Failed { number } => set("batch", number.into()),
+        Record::Lost { events } => set("events", events.into()),
         Record::Awaited { ticket, .. } | Record::Reached { ticket } => set("ticket", ticket.into()),
         _ => {}
     }

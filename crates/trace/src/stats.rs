@@ -1,6 +1,6 @@
 //! Tables over a trace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -68,6 +68,10 @@ pub struct Stats {
     pub age_ms: Spread,
     /// Patches that committed without having been written.
     pub discarded: u64,
+    /// How many events are missing at the trace's end, where any are.
+    pub lost: Option<u64>,
+    /// The file ends in the middle of a chunk.
+    pub is_cut: bool,
 }
 
 impl Stats {
@@ -80,6 +84,8 @@ impl Stats {
         let mut state = State::of(trace, Keep::Live);
         let mut waits: BTreeMap<u64, u64> = BTreeMap::new();
         let (mut rounds, mut ages) = (Vec::new(), Vec::new());
+        // How old these are nobody knows.
+        let mut present = BTreeSet::new();
         let (mut records, mut list) = (trace.records(), Vec::new());
         while let Some((_, record)) = records.next(&mut list)? {
             match record {
@@ -97,10 +103,15 @@ impl Stats {
                 Record::Flushed { .. } => waits.values_mut().for_each(|rounds| *rounds += 1),
                 Record::Awaited { ticket, .. } => drop(waits.insert(ticket, 0)),
                 Record::Reached { ticket } => rounds.extend(waits.remove(&ticket)),
-                Record::Commit { patch } => {
-                    if let Some(patch) = state.patch(patch).filter(|p| !p.parts.is_empty()) {
+                Record::Present { patch, .. } => {
+                    present.insert(patch);
+                }
+                Record::Commit { patch: number } => {
+                    let is_old = present.remove(&number);
+                    if let Some(patch) = state.patch(number).filter(|p| !p.parts.is_empty()) {
                         match patch.standing {
                             Standing::Uncommitted => stats.discarded += 1,
+                            _ if is_old => {}
                             _ => {
                                 let age = state.time.saturating_sub(patch.made);
                                 ages.push(age.as_millis() as u64);
@@ -114,6 +125,7 @@ impl Stats {
         }
         stats.records = state.records;
         stats.time = state.time;
+        (stats.lost, stats.is_cut) = (state.lost, records.is_cut());
         (stats.rounds, stats.age_ms) = (Spread::of(rounds), Spread::of(ages));
         Ok(stats)
     }
@@ -163,6 +175,8 @@ impl Stats {
             "rounds_of_a_wait": spread(&self.rounds),
             "age_ms": spread(&self.age_ms),
             "discarded": self.discarded,
+            "lost_events": self.lost.unwrap_or(0),
+            "is_cut_off": self.is_cut,
         })
     }
 

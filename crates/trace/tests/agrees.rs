@@ -16,6 +16,8 @@ use backstitch_trace::{Error, Keep, Recorder, Recording, State, Trace};
 
 const BLOCKS: u32 = 6;
 const BLOCK_BYTES: usize = 64;
+/// More than any trace here has.
+const MOST_BYTES: usize = 64 << 20;
 
 struct ToRecorder(Arc<Recorder>);
 
@@ -237,7 +239,7 @@ fn record(optimisations: Optimisations, seed: u64, before: usize, steps: usize, 
     let recorder = Arc::new(match ring {
         // Each chunk but the last is dropped.
         true => Recorder::of_the_last(&recording, 1),
-        false => Recorder::in_memory(&recording),
+        false => Recorder::in_memory(&recording, MOST_BYTES),
     });
     let mut hook = ToRecorder(recorder.clone());
     run.graph.announce(&mut hook);
@@ -286,7 +288,7 @@ fn what_falls_out_of_a_ring_is_made_up_for_by_its_state() {
 fn equal_runs_give_equal_traces() {
     let trace = |seed| {
         let mut run = Run::new(Optimisations::BOTH, seed);
-        let recorder = Arc::new(Recorder::in_memory(&Recording::default()));
+        let recorder = Arc::new(Recorder::in_memory(&Recording::default(), MOST_BYTES));
         let hook = ToRecorder(recorder.clone());
         run.graph.set_hook(Some(Box::new(hook)));
         for _ in 0..2_000 {
@@ -313,10 +315,11 @@ fn store_run(seed: u64, unit_bytes: u32, with_contents: bool) -> (Vec<u8>, Vec<u
         store.insert(volume, block, BlockClass::Metadata, zeros);
     }
     let before = memory.snapshot();
-    let recorder = Arc::new(Recorder::in_memory(&Recording {
+    let recording = Recording {
         with_contents,
         ..Recording::default()
-    }));
+    };
+    let recorder = Arc::new(Recorder::in_memory(&recording, MOST_BYTES));
     store.watch(Some(recorder.clone()));
     let mut ids = vec![PatchId::COMMITTED];
     let mut now = Duration::ZERO;
@@ -413,8 +416,8 @@ fn a_file_gets_what_memory_gets() {
     let file = std::fs::File::create(&path).unwrap();
     let recording = Recording::default();
     let recorders = [
-        Arc::new(Recorder::in_memory(&recording)),
-        Arc::new(Recorder::into_file(&recording, file).unwrap()),
+        Arc::new(Recorder::in_memory(&recording, MOST_BYTES)),
+        Arc::new(Recorder::into_writer(&recording, file).unwrap()),
     ];
     for recorder in &recorders {
         let mut run = Run::new(Optimisations::BOTH, 5);
@@ -424,7 +427,7 @@ fn a_file_gets_what_memory_gets() {
             run.step();
         }
     }
-    let length = recorders[1].finish_file().unwrap();
+    let length = recorders[1].finish_writing().unwrap().bytes;
     let written = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(written.len() as u64, length);

@@ -12,6 +12,8 @@ use backstitch_trace::graph::{By, Drawing, Drawn, Wanted};
 use backstitch_trace::{Keep, Moment, Recorder, Recording, Trace, state_at};
 
 const BLOCK_BYTES: usize = 4096;
+/// More than any trace here has.
+const MOST_BYTES: usize = 1 << 20;
 
 /// A store that is recorded, whose changes have names.
 struct Bench {
@@ -26,7 +28,7 @@ impl Bench {
     fn new(optimisations: Optimisations) -> Bench {
         let mut store = Store::new(Limits::default(), optimisations);
         let volume = store.add_volume(BLOCK_BYTES as u32);
-        let recorder = Arc::new(Recorder::in_memory(&Recording::default()));
+        let recorder = Arc::new(Recorder::in_memory(&Recording::default(), MOST_BYTES));
         store.watch(Some(recorder.clone()));
         for block in 0..16 {
             let class = BlockClass::Metadata;

@@ -5,6 +5,7 @@ use backstitch_trace::record::Record;
 use backstitch_trace::replay::replay;
 use backstitch_trace::show::{Filter, Lines};
 use backstitch_trace::stats::Stats;
+use backstitch_trace::why::{crash, dirty, versions, wait};
 use backstitch_trace::{
     CHUNK_HEAD_BYTES, CHUNK_MAGIC, Error, Keep, MAGIC, Moment, State, Trace, VERSION, state_at,
 };
@@ -35,11 +36,15 @@ fn use_all_of(bytes: &[u8]) -> bool {
                 }
             }
         }
+        let _ = dirty::text(&state, &dirty::dirty(&state, &Wanted::default()));
+        let _ = crash::crash(&state, 1, 2);
         for by in [By::Block, By::Operation] {
             let drawing = Drawing::of(&state, by, &Wanted::default());
             let _ = (drawing.dot(), drawing.svg());
         }
     }
+    let _ = wait::wait(&trace, None).map(|wait| wait.map(|wait| wait.text()));
+    let _ = versions::versions(&trace, 0).map(|found| versions::text(&found));
     let _ = state_at(&trace, Moment::Record(5), Keep::Live);
     is_whole
 }
@@ -67,7 +72,7 @@ proptest! {
 
     #[test]
     fn any_bytes_behind_a_good_checksum(body in prop::collection::vec(prop_oneof![
-        3 => 0u8..26,
+        3 => 0u8..27,
         1 => any::<u8>(),
     ], 0..200), records in 0u32..80) {
         use_all_of(&trace_of(&body, records));

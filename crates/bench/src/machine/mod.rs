@@ -50,7 +50,7 @@ use backstitch_device::BlockDevice;
 use backstitch_drives::{SimulatedDevice, VirtualClock};
 use backstitch_layout::{InodeNumber, LayoutKind, OpenRequest, Timestamp};
 use backstitch_session::{Access, Clock, Found, Session, Task, log};
-use backstitch_store::{Store, drive as store_drive};
+use backstitch_store::{Store, Watcher, drive as store_drive};
 use backstitch_vfs::{GroupId, MemoryStats, MountOptions, Stats};
 
 use crate::disk::Disk;
@@ -203,6 +203,16 @@ impl Machine {
     /// How long the processor was busy since the mount.
     pub(crate) fn cpu_busy(&self) -> Duration {
         self.cpu.busy()
+    }
+
+    /// The root directory.
+    pub(crate) fn root(&self) -> InodeNumber {
+        self.root
+    }
+
+    /// From now on tells a watcher what happens to blocks and patches, or nobody.
+    pub(crate) fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
+        self.core.borrow_mut().session.store.watch(watcher);
     }
 
     /// What the engine has counted.

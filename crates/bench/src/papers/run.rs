@@ -128,6 +128,7 @@ impl Job {
             trace: true,
             check: false,
             mount_stats: None,
+            record: None,
         })
     }
 }

@@ -56,6 +56,7 @@ Examples:
   backstitch bench postmark --disk viking --ordering soft,sync,async
   backstitch bench figures --plot figures/                  figures/figures.html, ours beside the papers'
   backstitch bench figures --papers 003 --scale 0.1 --json
+  backstitch bench zero --memory --record zero.trace && backstitch trace stats zero.trace
   backstitch bench zero --memory --json | jq '.runs[].operations_per_second'
   backstitch bench untar --files 1000 --megabytes 20 --dir /mnt"
 )]
@@ -147,6 +148,9 @@ pub(crate) struct Args {
     /// How long each flush of the device in memory takes; 0, and 0.005 of imap
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     flush: Option<f64>,
+    /// Record the patches of the run into this file, for backstitch trace; of several runs, the last
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    record: Option<PathBuf>,
     /// Check the image after each run
     #[arg(long)]
     check: bool,
@@ -206,7 +210,7 @@ fn optimisations(text: &str) -> std::result::Result<Optimisations, String> {
         .map_err(|_| "one of none, hard, merge, both".to_owned())
 }
 
-fn seconds(text: &str) -> std::result::Result<f64, String> {
+pub(super) fn seconds(text: &str) -> std::result::Result<f64, String> {
     let number: Option<f64> = text.parse().ok();
     let number = number.filter(|number| number.is_finite() && *number >= 0.0);
     number.ok_or_else(|| format!("not a number: '{text}'"))
@@ -412,6 +416,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         seed: args.seed,
         trace: args.disk.is_some() && (args.simulated.trace.is_some() || args.plot.is_some()),
         check: args.check,
+        record: args.record.clone(),
         mount_stats: Some(mount_stats),
     };
     if is_table {

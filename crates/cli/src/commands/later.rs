@@ -20,7 +20,7 @@ macro_rules! later {
 }
 
 later! {
-    Trace "trace", NbdServe "nbd-serve",
+    NbdServe "nbd-serve",
 }
 
 /// Says so.

@@ -20,6 +20,7 @@ mod overwritten;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod sync;
+pub(crate) mod trace;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod undo;
@@ -63,7 +64,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Undo(args) => undo::run(&args),
         Command::Journal(args) => journal::run(&args),
         Command::Crash(args) => return crash::run(&args),
-        Command::Trace(_) => later::refuse("trace"),
+        Command::Trace(args) => return trace::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Depend(args) => return depend::run(&args),
         Command::Order(args) => return order::run(&args),

@@ -53,7 +53,7 @@ use std::sync::Arc;
                       the kernel's order, up to 30 seconds late, and a full disk is reported at fsync or not at all
   discard             discard freed space every expire= seconds and at the unmount, after all changes have been written: an image
                       file gets holes (default: nodiscard; fstrim DIR discards all free space)
-  noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot or patchgroups, which use
+  noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot, trace or patchgroups, which use
                       attributes; saves a request before the first write to a file
   report_once         fsync reports what a failed device lost once for each open file, as with the kernel's file systems
                       (default: each time); costs a request for each open and close

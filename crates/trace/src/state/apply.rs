@@ -1,251 +1,14 @@
-//! The graph at a moment, which follows from the records up to there.
+//! What each record does to the graph.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use backstitch_store::PatchKind;
 
-use crate::file::{Chunk, Records, Trace, head};
-use crate::names::Names;
-use crate::record::{Change, Place, Record};
-
-/// Ranges and operations of a patch that are remembered one by one.
-const MOST_REMEMBERED: usize = 32;
-
-/// What a state remembers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// Patches that are not on stable storage, and the operations that they belong to.
-    Live,
-    /// Every patch.
-    Everything,
-}
-
-/// Where a patch is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// In memory only.
-    Uncommitted,
-    /// A version of its block with it is on its way to the device.
-    InFlight,
-    /// On stable storage.
-    Committed,
-}
-
-/// What a patch has to do with one block. Only a run has more than one part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The block.
-    pub block: u32,
-    /// A version of it with the patch is on its way.
-    pub is_in_flight: bool,
-}
-
-/// A patch.
-#[derive(Clone, Debug)]
-pub struct Patch {
-    /// What it is made of.
-    pub kind: PatchKind,
-    /// Where it is on its way.
-    pub standing: Standing,
-    /// Its blocks that are not on stable storage (all of them, where the state keeps everything).
-    pub parts: Vec<Part>,
-    /// What its changes do to its block; the first ones.
-    pub changes: Vec<Change>,
-    /// How many changes it holds.
-    pub changes_count: u64,
-    /// What it directly waits for, or waited for.
-    pub befores: BTreeSet<u64>,
-    /// What directly waits for it.
-    pub afters: BTreeSet<u64>,
-    /// The operations that its changes belong to; the first ones.
-    pub scopes: Vec<u64>,
-    /// An empty patch that waits to be released.
-    pub is_held: bool,
-    /// When it was made.
-    pub made: Duration,
-    /// The record that made it.
-    pub made_at: u64,
-    /// It has been made known; not only named.
-    pub is_known: bool,
-}
-
-/// An operation that changed something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
-    /// A word for it.
-    pub word: String,
-    /// What it is about, in words: paths.
-    pub label: String,
-    /// The objects that it names, and the one that it made.
-    pub objects: Vec<u64>,
-    /// The paths that it names.
-    pub paths: Vec<String>,
-    /// When it began.
-    pub began: Duration,
-    /// Live patches that it has changes in.
-    live: u64,
-}
-
-/// A block with patches.
-#[derive(Clone, Debug, Default)]
-struct Block {
-    /// Those that are not on stable storage.
-    patches: BTreeSet<u64>,
-}
-
-/// The graph at a moment of a trace; see the module's documentation. Nothing that it is told makes
-/// it fail: what a damaged trace says of patches that there are none of counts for nothing.
-#[derive(Clone, Debug)]
-pub struct State {
-    keep: Keep,
-    /// The time of the moment.
-    pub time: Duration,
-    /// Records applied.
-    pub records: u64,
-    patches: BTreeMap<u64, Patch>,
-    forwards: BTreeMap<u64, u64>,
-    newest: u64,
-    places: BTreeMap<u32, Place>,
-    blocks: BTreeMap<u32, Block>,
-    scopes: BTreeMap<u64, Scope>,
-    scope: Option<u64>,
-    names: Names,
-    /// What was written since the last batch; of each batch on its way, its blocks.
-    written: Vec<u32>,
-    batches: BTreeMap<u64, Vec<u32>>,
-    waits: BTreeMap<u64, Vec<u64>>,
-    /// More happened than is recorded.
-    pub is_lost: bool,
-    /// Versions of which the trace says that other patches were rolled back than the state knows.
-    pub mismatches: u64,
-}
+use super::{Keep, MOST_REMEMBERED, Part, Patch, Scope, Standing, State};
+use crate::names::printable;
+use crate::record::{Change, Record};
 
 impl State {
-    /// Before the first record.
-    pub fn new(keep: Keep) -> State {
-        State {
-            keep,
-            time: Duration::ZERO,
-            records: 0,
-            patches: BTreeMap::new(),
-            forwards: BTreeMap::new(),
-            newest: 0,
-            places: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            scopes: BTreeMap::new(),
-            scope: None,
-            names: Names::default(),
-            written: Vec::new(),
-            batches: BTreeMap::new(),
-            waits: BTreeMap::new(),
-            is_lost: false,
-            mismatches: 0,
-        }
-    }
-
-    /// Before the first record of this trace.
-    pub fn of(trace: &Trace<'_>, keep: Keep) -> State {
-        State {
-            names: Names::new(trace.description["root"].as_u64()),
-            ..State::new(keep)
-        }
-    }
-
-    /// The patches that it remembers, by number.
-    pub fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
-        self.patches.iter().map(|(number, patch)| (*number, patch))
-    }
-
-    /// A patch that it remembers; what was merged into another one is that.
-    pub fn patch(&self, number: u64) -> Option<&Patch> {
-        self.patches.get(&self.resolved(number))
-    }
-
-    /// The patch that a number stands for now.
-    pub fn resolved(&self, mut number: u64) -> u64 {
-        // A made-up trace may lead in a circle.
-        for _ in 0..64 {
-            match self.forwards.get(&number) {
-                Some(to) => number = *to,
-                None => break,
-            }
-        }
-        number
-    }
-
-    /// Where a block is.
-    pub fn place(&self, block: u32) -> Option<&Place> {
-        self.places.get(&block)
-    }
-
-    /// The operation with this number, as long as it is remembered.
-    pub fn scope(&self, number: u64) -> Option<&Scope> {
-        self.scopes.get(&number)
-    }
-
-    /// The number of the operation under way.
-    pub fn scope_under_way(&self) -> Option<u64> {
-        self.scope
-    }
-
-    /// Batches on their way.
-    pub fn batches_in_flight(&self) -> impl Iterator<Item = u64> + '_ {
-        self.batches.keys().copied()
-    }
-
-    /// What is waited for, by ticket.
-    pub fn waits(&self) -> impl Iterator<Item = (u64, &[u64])> {
-        self.waits.iter().map(|(ticket, of)| (*ticket, &of[..]))
-    }
-
-    /// The path of an object, as far as the trace tells.
-    pub fn path(&self, object: u64) -> String {
-        self.names.path(object)
-    }
-
-    /// Whether a patch could be written now: what it waits for is on stable storage, or goes along
-    /// with it, for it is of the same block and could be written itself.
-    pub fn is_ready(&self, number: u64) -> bool {
-        self.is_ready_at_depth(number, 0)
-    }
-
-    fn is_ready_at_depth(&self, number: u64, depth: u32) -> bool {
-        const DEEPEST: u32 = 64;
-        let Some(patch) = self.patch(number) else {
-            return true;
-        };
-        let home = patch.parts.first().map(|part| part.block);
-        depth < DEEPEST
-            && patch.standing == Standing::Uncommitted
-            && !patch.is_held
-            && patch.befores.iter().all(|before| {
-                let Some(other) = self.patch(*before) else {
-                    return true;
-                };
-                let is_here = home.is_some() && other.parts.iter().any(|p| Some(p.block) == home);
-                other.standing == Standing::Committed
-                    || (is_here
-                        && other.kind != PatchKind::Run
-                        && self.is_ready_at_depth(*before, depth + 1))
-            })
-    }
-
-    /// Uncommitted patches of a block that a write with these would leave out.
-    pub fn left_out(&self, block: u32, written: &[u64]) -> Vec<u64> {
-        let Some(b) = self.blocks.get(&block) else {
-            return Vec::new();
-        };
-        let stays = |number: &u64| {
-            let is_uncommitted = |patch: &Patch| {
-                let part = patch.parts.iter().find(|part| part.block == block);
-                part.is_some_and(|part| !part.is_in_flight)
-            };
-            !written.contains(number) && self.patches.get(number).is_some_and(is_uncommitted)
-        };
-        b.patches.iter().copied().filter(stays).collect()
-    }
-
     /// Applies the record that follows.
     pub fn apply(&mut self, record: &Record<'_>) {
         match *record {
@@ -332,7 +95,7 @@ impl State {
                 self.waits.insert(ticket, patches.to_vec());
             }
             Record::Reached { ticket } => drop(self.waits.remove(&ticket)),
-            Record::Lost => self.is_lost = true,
+            Record::Lost { events } => self.lost = Some(events),
             Record::Harden { patch } => {
                 if let Some(patch) = self.patches.get_mut(&patch) {
                     patch.kind = PatchKind::Hard;
@@ -366,7 +129,7 @@ impl State {
         let mut label = word.clone();
         for path in &paths {
             label += " ";
-            label += path;
+            label += &printable(path);
         }
         if range_bytes.1 > 0 {
             label += &format!(" {}+{}", range_bytes.0, range_bytes.1);
@@ -385,6 +148,7 @@ impl State {
 
     fn note_names(&mut self, word: &str, objects: &[u64], names: &[Option<String>; 2]) {
         match (word, objects, names) {
+            ("remove", [directory], [Some(name), _]) => self.names.take(*directory, name),
             ("link", [directory, object], [Some(name), _]) => {
                 self.names.give(*object, *directory, name);
             }
@@ -664,79 +428,5 @@ impl State {
                 }
             }
         }
-    }
-
-    /// Applies the records of a chunk that one of us has made.
-    pub(crate) fn apply_chunk(&mut self, chunk: &[u8]) {
-        let mut bytes = head(&serde_json::Value::Null, false);
-        bytes.extend_from_slice(chunk);
-        let mut list = Vec::new();
-        if let Ok(trace) = Trace::new(&bytes) {
-            let mut records: Records<'_> = trace.records();
-            while let Ok(Some((number, record))) = records.next(&mut list) {
-                self.apply(&record);
-                self.records = number + 1;
-            }
-        }
-    }
-
-    /// What there is at this moment, as the beginning of a trace.
-    pub(crate) fn as_chunk(&self) -> Vec<u8> {
-        let mut chunk = Chunk::at(self.newest, self.time);
-        chunk.put(&Record::Time(self.time));
-        for (block, place) in &self.places {
-            chunk.put(&Record::Place {
-                block: *block,
-                place: *place,
-            });
-        }
-        for (number, patch) in self.patches() {
-            let (offset_bytes, len_bytes) = match patch.changes.first() {
-                Some(Change::Bytes {
-                    offset_bytes,
-                    len_bytes,
-                }) => (*offset_bytes, *len_bytes),
-                Some(Change::Flip { offset_bytes, .. }) => (*offset_bytes, 4),
-                _ => (0, 0),
-            };
-            let mut put = |block, in_flight| {
-                chunk.put(&Record::Present {
-                    patch: number,
-                    kind: patch.kind,
-                    held: patch.is_held,
-                    in_flight,
-                    block,
-                    offset_bytes,
-                    len_bytes,
-                });
-            };
-            for part in &patch.parts {
-                put(Some(part.block), part.is_in_flight);
-            }
-            if patch.parts.is_empty() {
-                put(None, false);
-            }
-        }
-        for (from, to) in &self.forwards {
-            chunk.put(&Record::Forward {
-                from: *from,
-                to: *to,
-            });
-        }
-        for (after, patch) in self.patches() {
-            for before in &patch.befores {
-                chunk.put(&Record::Wait {
-                    after,
-                    before: *before,
-                });
-            }
-        }
-        for (ticket, patches) in &self.waits {
-            chunk.put(&Record::Awaited {
-                ticket: *ticket,
-                patches,
-            });
-        }
-        chunk.close(Vec::new())
     }
 }

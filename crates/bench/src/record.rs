@@ -1,0 +1,50 @@
+//! The patches of a run, recorded.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use backstitch_layout::InodeNumber;
+use backstitch_store::Watcher;
+use backstitch_trace::{Recorder, Recording, RecordingError};
+use serde_json::json;
+
+use crate::measure::Spec;
+use crate::{Error, Result};
+
+/// Begins to record, where that is wanted.
+pub(crate) fn start(spec: &Spec, root: InodeNumber) -> Result<Option<Arc<Recorder>>> {
+    let Some(path) = &spec.record else {
+        return Ok(None);
+    };
+    let recording = Recording {
+        description: json!({
+            "image": format!("bench {}", spec.workload.name()),
+            "layout": spec.layout.name(),
+            "ordering": spec.ordering.to_string(),
+            "root": root.0,
+        }),
+        with_contents: false,
+    };
+    let recorder = File::create(path).and_then(|file| Recorder::into_writer(&recording, file));
+    Ok(Some(Arc::new(recorder.map_err(Error::at(path))?)))
+}
+
+/// Whom the store tells.
+pub(crate) fn watcher(recorder: &Arc<Recorder>) -> Arc<dyn Watcher> {
+    recorder.clone()
+}
+
+/// Ends it.
+pub(crate) fn end(spec: &Spec, recorder: Option<Arc<Recorder>>) -> Result<()> {
+    let (Some(recorder), Some(path)) = (recorder, &spec.record) else {
+        return Ok(());
+    };
+    match recorder.finish_writing() {
+        Ok(_) => Ok(()),
+        Err(RecordingError::Writer(error)) => Err(Error::at(path)(error)),
+        Err(RecordingError::Lost { events, .. }) => Err(Error::NotRecorded {
+            path: path.clone(),
+            events,
+        }),
+    }
+}

@@ -1,0 +1,267 @@
+//! The recorder: a watcher of a store that writes down what happens.
+//!
+//! It is called under the mount's lock. There it codes the record into the chunk under way
+//! ([`take`]), and does nothing else: a full chunk is handed to a thread that writes it, kept for
+//! whoever asks, or put into a ring of which the oldest one is dropped ([`out`]). None of these
+//! waits, and each holds a bounded number of bytes. Where there is no room for a chunk the trace
+//! ends after it. What happens from then on is counted, and the count is the trace's last record.
+
+mod out;
+mod take;
+
+use std::io::{self, Write};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use backstitch_patch::PatchId;
+use backstitch_store::{Happening, Watcher};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::file::{Chunk, head};
+use crate::record::{Place, Record};
+use crate::{RecordingError, Written};
+use out::{Out, Refused};
+
+/// What is known of the operation under way.
+#[derive(Default)]
+struct Under {
+    /// It is recorded, with this number.
+    is_open: bool,
+    /// Its record, as long as it has changed nothing: who looks only, or has to wait first, leaves
+    /// no trace.
+    objects: Vec<u64>,
+    names: [Vec<u8>; 2],
+    names_count: usize,
+    word: &'static str,
+    range_bytes: (u64, u64),
+    is_waiting: bool,
+}
+
+/// How far a recording is.
+enum Stage {
+    /// It records.
+    Recording,
+    /// There was no room for a chunk, which is kept for the end. Events since then are counted.
+    Full { unsent: Vec<u8>, lost: u64 },
+    /// It has been ended, or its writer has failed.
+    Ended,
+}
+
+struct Inner {
+    chunk: Chunk,
+    out: Out,
+    stage: Stage,
+    with_contents: bool,
+    /// Of each place in the graph's table of patches: which of its users has which number.
+    numbers: Vec<(u32, u64)>,
+    last_number: u64,
+    places: Vec<Option<Place>>,
+    now: Duration,
+    told: Duration,
+    under: Under,
+    scopes: u64,
+    list: Vec<u64>,
+}
+
+/// Writes down what happens in a store; see [`Store::watch`](backstitch_store::Store::watch).
+pub struct Recorder {
+    head: Vec<u8>,
+    inner: Mutex<Inner>,
+    writer: Mutex<Option<JoinHandle<io::Result<u64>>>>,
+}
+
+/// What is to be recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// What it is of: a JSON object. `root`, the number of the root directory, is used for paths.
+    pub description: Value,
+    /// The bytes of everything that is written too, so that they can be [replayed](crate::replay).
+    pub with_contents: bool,
+}
+
+impl Recorder {
+    fn to(recording: &Recording, out: Out) -> Recorder {
+        Recorder {
+            head: head(&recording.description, recording.with_contents),
+            inner: Mutex::new(Inner {
+                chunk: Chunk::new(),
+                out,
+                stage: Stage::Recording,
+                with_contents: recording.with_contents,
+                numbers: Vec::new(),
+                last_number: 0,
+                places: Vec::new(),
+                now: Duration::ZERO,
+                told: Duration::ZERO,
+                under: Under::default(),
+                scopes: 0,
+                list: Vec::new(),
+            }),
+            writer: Mutex::default(),
+        }
+    }
+
+    /// A recorder that keeps everything in memory, and ends after about `most_bytes`.
+    pub fn in_memory(recording: &Recording, most_bytes: usize) -> Recorder {
+        Recorder::to(recording, Out::memory(most_bytes))
+    }
+
+    /// A recorder that keeps about the last `most_bytes`, and what all before came to.
+    pub fn of_the_last(recording: &Recording, most_bytes: usize) -> Recorder {
+        Recorder::to(recording, Out::ring(most_bytes))
+    }
+
+    /// A recorder that has a thread write. Each call of `write` gets the head or a whole chunk.
+    ///
+    /// # Errors
+    /// The system's, where it gives us no thread.
+    pub fn into_writer(
+        recording: &Recording,
+        writer: impl Write + Send + 'static,
+    ) -> io::Result<Recorder> {
+        let head = head(&recording.description, recording.with_contents);
+        let (out, thread) = Out::writer(head, writer)?;
+        let recorder = Recorder::to(recording, out);
+        *recorder.writer.lock() = Some(thread);
+        Ok(recorder)
+    }
+
+    /// Whether it has stopped recording: it was ended, there was no more room, or its writer failed.
+    pub fn is_over(&self) -> bool {
+        self.inner.lock().has_ended()
+    }
+
+    /// How many records there are.
+    pub fn records(&self) -> u64 {
+        self.inner.lock().chunk.records_in_all()
+    }
+
+    /// How many events could not be kept.
+    pub fn lost(&self) -> u64 {
+        match self.inner.lock().stage {
+            Stage::Full { lost, .. } => lost,
+            Stage::Recording | Stage::Ended => 0,
+        }
+    }
+
+    /// The number of a patch in the trace, if it has been named.
+    pub fn number_of(&self, id: PatchId) -> Option<u64> {
+        let (place, generation) = id.place();
+        let inner = self.inner.lock();
+        let found = inner.numbers.get(place as usize);
+        found
+            .filter(|(of, number)| *of == generation && *number > 0)
+            .map(|(_, number)| *number)
+    }
+
+    /// Ends a recording in memory or of the last of it; the trace. Nothing of one into a writer.
+    pub fn finish(&self) -> Vec<u8> {
+        let ending = self.inner.lock().end();
+        let mut trace = self.head.clone();
+        match ending.out {
+            Out::Writer { .. } | Out::Nowhere => return Vec::new(),
+            kept => kept.append_to(&mut trace),
+        }
+        ending.rest.iter().for_each(|chunk| trace.extend(chunk));
+        trace
+    }
+
+    /// Ends a recording into a writer, and waits until all is written.
+    ///
+    /// # Errors
+    /// Where not everything could be written, or was kept.
+    pub fn finish_writing(&self) -> Result<Written, RecordingError> {
+        let ending = self.inner.lock().end();
+        if let Out::Writer { chunks, .. } = &ending.out {
+            for chunk in ending.rest {
+                // Why it fails is learnt below.
+                let _ = chunks.send(chunk);
+            }
+        }
+        drop(ending.out);
+        let writer = self.writer.lock().take();
+        let bytes = match writer {
+            Some(writer) => writer
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the thread that writes it has died")))?,
+            None => 0,
+        };
+        let kept = Written {
+            bytes,
+            records: self.records(),
+        };
+        match ending.lost {
+            Some(events) => Err(RecordingError::Lost { events, kept }),
+            None => Ok(kept),
+        }
+    }
+}
+
+impl Watcher for Recorder {
+    fn happened(&self, what: &Happening<'_>) {
+        let mut inner = self.inner.lock();
+        match &mut inner.stage {
+            Stage::Recording => {}
+            Stage::Full { lost, .. } => return *lost += 1,
+            Stage::Ended => return,
+        }
+        inner.take_down(what);
+        if inner.chunk.is_full() {
+            inner.pass_on();
+        }
+    }
+}
+
+/// What is left to do at the end of a recording, without a lock.
+struct Ending {
+    out: Out,
+    /// Chunks that follow what `out` has.
+    rest: Vec<Vec<u8>>,
+    /// How many events are missing, where any are.
+    lost: Option<u64>,
+}
+
+impl Inner {
+    fn has_ended(&self) -> bool {
+        !matches!(self.stage, Stage::Recording)
+    }
+
+    /// Hands the chunk under way over.
+    fn pass_on(&mut self) {
+        if self.chunk.is_empty() || self.has_ended() {
+            return;
+        }
+        let chunk = self.chunk.close(self.out.spare());
+        self.stage = match self.out.take(chunk) {
+            Ok(()) => Stage::Recording,
+            Err(Refused::Full(unsent)) => Stage::Full { unsent, lost: 0 },
+            Err(Refused::Ended) => Stage::Ended,
+        };
+    }
+
+    /// Ends the recording.
+    fn end(&mut self) -> Ending {
+        let (mut rest, mut lost) = (Vec::new(), None);
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Recording => {}
+            Stage::Full {
+                unsent,
+                lost: events,
+            } => {
+                rest.push(unsent);
+                self.chunk.put(&Record::Lost { events });
+                lost = Some(events);
+            }
+            Stage::Ended => self.chunk = Chunk::new(),
+        }
+        if !self.chunk.is_empty() {
+            rest.push(self.chunk.close(Vec::new()));
+        }
+        Ending {
+            out: std::mem::replace(&mut self.out, Out::Nowhere),
+            rest,
+            lost,
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The graph at a moment, which follows from the records up to there: what it holds, and what can be
+//! asked of it. [`apply`] has what each record does to it, [`chunk`] how it begins a trace itself.
+
+mod apply;
+mod chunk;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use backstitch_store::PatchKind;
+
+use crate::file::Trace;
+use crate::names::Names;
+use crate::record::{Change, Place};
+
+/// Ranges and operations of a patch that are remembered one by one.
+const MOST_REMEMBERED: usize = 32;
+
+/// What a state remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Patches that are not on stable storage, and the operations that they belong to.
+    Live,
+    /// Every patch.
+    Everything,
+}
+
+/// Where a patch is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In memory only.
+    Uncommitted,
+    /// A version of its block with it is on its way to the device.
+    InFlight,
+    /// On stable storage.
+    Committed,
+}
+
+/// What a patch has to do with one block. Only a run has more than one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The block.
+    pub block: u32,
+    /// A version of it with the patch is on its way.
+    pub is_in_flight: bool,
+}
+
+/// A patch.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// What it is made of.
+    pub kind: PatchKind,
+    /// Where it is on its way.
+    pub standing: Standing,
+    /// Its blocks that are not on stable storage (all of them, where the state keeps everything).
+    pub parts: Vec<Part>,
+    /// What its changes do to its block; the first ones.
+    pub changes: Vec<Change>,
+    /// How many changes it holds.
+    pub changes_count: u64,
+    /// What it directly waits for, or waited for.
+    pub befores: BTreeSet<u64>,
+    /// What directly waits for it.
+    pub afters: BTreeSet<u64>,
+    /// The operations that its changes belong to; the first ones.
+    pub scopes: Vec<u64>,
+    /// An empty patch that waits to be released.
+    pub is_held: bool,
+    /// When it was made.
+    pub made: Duration,
+    /// The record that made it.
+    pub made_at: u64,
+    /// It has been made known; not only named.
+    pub is_known: bool,
+}
+
+/// An operation that changed something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// A word for it.
+    pub word: String,
+    /// What it is about, in words: paths.
+    pub label: String,
+    /// The objects that it names, and the one that it made.
+    pub objects: Vec<u64>,
+    /// The paths that it names.
+    pub paths: Vec<String>,
+    /// When it began.
+    pub began: Duration,
+    /// Live patches that it has changes in.
+    live: u64,
+}
+
+/// A block with patches.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Those that are not on stable storage.
+    patches: BTreeSet<u64>,
+}
+
+/// The graph at a moment of a trace; see the module's documentation. Nothing that it is told makes
+/// it fail: what a damaged trace says of patches that there are none of counts for nothing.
+#[derive(Clone, Debug)]
+pub struct State {
+    keep: Keep,
+    /// The time of the moment.
+    pub time: Duration,
+    /// Records applied.
+    pub records: u64,
+    patches: BTreeMap<u64, Patch>,
+    forwards: BTreeMap<u64, u64>,
+    newest: u64,
+    places: BTreeMap<u32, Place>,
+    blocks: BTreeMap<u32, Block>,
+    scopes: BTreeMap<u64, Scope>,
+    scope: Option<u64>,
+    names: Names,
+    /// What was written since the last batch; of each batch on its way, its blocks.
+    written: Vec<u32>,
+    batches: BTreeMap<u64, Vec<u32>>,
+    waits: BTreeMap<u64, Vec<u64>>,
+    /// How many events are missing at the trace's end, where any are.
+    pub lost: Option<u64>,
+    /// The file ends in the middle of a chunk. Known at its end.
+    pub is_cut: bool,
+    /// Versions of which the trace says that other patches were rolled back than the state knows.
+    pub mismatches: u64,
+}
+
+impl State {
+    /// Before the first record.
+    pub fn new(keep: Keep) -> State {
+        State {
+            keep,
+            time: Duration::ZERO,
+            records: 0,
+            patches: BTreeMap::new(),
+            forwards: BTreeMap::new(),
+            newest: 0,
+            places: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+            scope: None,
+            names: Names::new(None),
+            written: Vec::new(),
+            batches: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            lost: None,
+            is_cut: false,
+            mismatches: 0,
+        }
+    }
+
+    /// Before the first record of this trace.
+    pub fn of(trace: &Trace<'_>, keep: Keep) -> State {
+        State {
+            names: Names::new(trace.description["root"].as_u64()),
+            ..State::new(keep)
+        }
+    }
+
+    /// As [`new`](Self::new), without what paths objects have.
+    pub(crate) fn without_names(keep: Keep) -> State {
+        State {
+            names: Names::none(),
+            ..State::new(keep)
+        }
+    }
+
+    /// The patches that it remembers, by number.
+    pub fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
+        self.patches.iter().map(|(number, patch)| (*number, patch))
+    }
+
+    /// A patch that it remembers; what was merged into another one is that.
+    pub fn patch(&self, number: u64) -> Option<&Patch> {
+        self.patches.get(&self.resolved(number))
+    }
+
+    /// The largest number of a patch so far.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// The patch that a number stands for now.
+    pub fn resolved(&self, mut number: u64) -> u64 {
+        // A made-up trace may lead in a circle.
+        for _ in 0..64 {
+            match self.forwards.get(&number) {
+                Some(to) => number = *to,
+                None => break,
+            }
+        }
+        number
+    }
+
+    /// Where a block is.
+    pub fn place(&self, block: u32) -> Option<&Place> {
+        self.places.get(&block)
+    }
+
+    /// The patches of a block that are not on stable storage.
+    pub fn patches_of(&self, block: u32) -> impl Iterator<Item = u64> + '_ {
+        let here = self.blocks.get(&block);
+        here.into_iter().flat_map(|b| b.patches.iter().copied())
+    }
+
+    /// The operation with this number, as long as it is remembered.
+    pub fn scope(&self, number: u64) -> Option<&Scope> {
+        self.scopes.get(&number)
+    }
+
+    /// The number of the operation under way.
+    pub fn scope_under_way(&self) -> Option<u64> {
+        self.scope
+    }
+
+    /// Batches on their way.
+    pub fn batches_in_flight(&self) -> impl Iterator<Item = u64> + '_ {
+        self.batches.keys().copied()
+    }
+
+    /// What is waited for, by ticket.
+    pub fn waits(&self) -> impl Iterator<Item = (u64, &[u64])> {
+        self.waits.iter().map(|(ticket, of)| (*ticket, &of[..]))
+    }
+
+    /// The path of an object, as far as the trace tells.
+    pub fn path(&self, object: u64) -> String {
+        self.names.path(object)
+    }
+
+    /// Whether a patch could be written now: what it waits for is on stable storage, or goes along
+    /// with it, for it is of the same block and could be written itself.
+    pub fn is_ready(&self, number: u64) -> bool {
+        self.is_ready_at_depth(number, 0)
+    }
+
+    fn is_ready_at_depth(&self, number: u64, depth: u32) -> bool {
+        const DEEPEST: u32 = 64;
+        let Some(patch) = self.patch(number) else {
+            return true;
+        };
+        let home = patch.parts.first().map(|part| part.block);
+        depth < DEEPEST
+            && patch.standing == Standing::Uncommitted
+            && !patch.is_held
+            && patch.befores.iter().all(|before| {
+                let Some(other) = self.patch(*before) else {
+                    return true;
+                };
+                let is_here = home.is_some() && other.parts.iter().any(|p| Some(p.block) == home);
+                other.standing == Standing::Committed
+                    || (is_here
+                        && other.kind != PatchKind::Run
+                        && self.is_ready_at_depth(*before, depth + 1))
+            })
+    }
+
+    /// Uncommitted patches of a block that a write with these would leave out.
+    pub fn left_out(&self, block: u32, written: &[u64]) -> Vec<u64> {
+        let Some(b) = self.blocks.get(&block) else {
+            return Vec::new();
+        };
+        let stays = |number: &u64| {
+            let is_uncommitted = |patch: &Patch| {
+                let part = patch.parts.iter().find(|part| part.block == block);
+                part.is_some_and(|part| !part.is_in_flight)
+            };
+            !written.contains(number) && self.patches.get(number).is_some_and(is_uncommitted)
+        };
+        b.patches.iter().copied().filter(stays).collect()
+    }
+}

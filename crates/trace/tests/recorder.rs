@@ -1,0 +1,112 @@
+//! A recorder that cannot keep everything: it waits for nobody, its memory is bounded, and what is
+//! missing is counted.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use backstitch_store::{Happening, Scope, Watcher};
+use backstitch_trace::stats::Stats;
+use backstitch_trace::{Keep, Moment, Recorder, Recording, RecordingError, Trace, state_at};
+
+/// Bytes of the name in each operation: one operation fills a chunk.
+const NAME_BYTES: usize = 64 << 10;
+
+/// Tells of an operation that made something: two events.
+fn operate(recorder: &Recorder, number: u64) {
+    let name = vec![b'n'; NAME_BYTES];
+    let scope = Scope {
+        word: "create",
+        objects: &[2],
+        names: &[&name],
+        range_bytes: (0, 0),
+    };
+    recorder.happened(&Happening::Begin(Duration::from_millis(number), scope));
+    recorder.happened(&Happening::Made(10 + number));
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_missing_is_counted() {
+    const MOST_BYTES: usize = 1 << 20;
+    let recorder = Recorder::in_memory(&Recording::default(), MOST_BYTES);
+    for number in 0..100 {
+        operate(&recorder, number);
+    }
+    assert!(recorder.is_over());
+    let (lost, records) = (recorder.lost(), recorder.records());
+    // Each operation that is there has its beginning, its time and what it made.
+    assert!(lost > 100 && lost < 200, "{lost}");
+    let bytes = recorder.finish();
+    assert!(bytes.len() > MOST_BYTES / 2 && bytes.len() < MOST_BYTES + 2 * NAME_BYTES);
+    let trace = Trace::new(&bytes).unwrap();
+    let state = state_at(&trace, Moment::End, Keep::Live).unwrap();
+    assert_eq!((state.lost, state.records), (Some(lost), records + 1));
+    let stats = Stats::of(&trace).unwrap();
+    assert_eq!(stats.json()["lost_events"], lost);
+    assert_eq!(stats.operations["create"].operations * 2 + lost, 200);
+}
+
+/// Waits before its first write until it is let go.
+struct Gate {
+    opens: Option<Receiver<()>>,
+    written: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(opens) = self.opens.take() {
+            opens.recv().map_err(io::Error::other)?;
+        }
+        self.written.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_writer_that_stands_still_holds_nobody_up() {
+    let (open, opens) = channel();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let gate = Gate {
+        opens: Some(opens),
+        written: written.clone(),
+    };
+    let recorder = Recorder::into_writer(&Recording::default(), gate).unwrap();
+    for number in 0..400 {
+        operate(&recorder, number);
+    }
+    let lost = recorder.lost();
+    assert!(lost > 0, "the queue has no bound");
+    open.send(()).unwrap();
+    let (events, kept) = match recorder.finish_writing() {
+        Err(RecordingError::Lost { events, kept }) => (events, kept),
+        other => panic!("{other:?}"),
+    };
+    let bytes = written.lock().unwrap().clone();
+    assert_eq!((events, kept.bytes), (lost, bytes.len() as u64));
+    let trace = Trace::new(&bytes).unwrap();
+    let state = state_at(&trace, Moment::End, Keep::Live).unwrap();
+    assert_eq!((state.lost, state.records), (Some(lost), kept.records));
+    let stats = Stats::of(&trace).unwrap();
+    assert_eq!(stats.operations["create"].operations * 2 + lost, 800);
+}
+
+#[test]
+fn a_writer_that_fails_ends_the_recording() {
+    let (open, opens) = channel();
+    drop(open);
+    let gate = Gate {
+        opens: Some(opens),
+        written: Arc::default(),
+    };
+    let recorder = Recorder::into_writer(&Recording::default(), gate).unwrap();
+    for number in 0..400 {
+        operate(&recorder, number);
+    }
+    let done = recorder.finish_writing();
+    assert!(matches!(done, Err(RecordingError::Writer(_))), "{done:?}");
+}

@@ -1,0 +1,209 @@
+//! Answers about prepared cases, in which they are known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
+use backstitch_store::{
+    BlockClass, Change, Goal, Limits, Optimisations, PatchId, Store, VolumeId, drive,
+};
+use backstitch_trace::graph::Wanted;
+use backstitch_trace::why::crash::{Edge, Verdict, crash};
+use backstitch_trace::why::dirty::{self, dirty};
+use backstitch_trace::why::versions::{Cause, versions};
+use backstitch_trace::why::{crash as crashes, wait};
+use backstitch_trace::{Keep, Moment, Recorder, Recording, State, Trace, state_at};
+
+const BLOCK_BYTES: usize = 4096;
+const MOST_BYTES: usize = 1 << 20;
+const NOW: Duration = Duration::ZERO;
+
+/// A store of eight blocks that is recorded, whose changes have names.
+struct Bench {
+    store: Store,
+    volume: VolumeId,
+    device: Vec<Arc<dyn BlockDevice>>,
+    recorder: Arc<Recorder>,
+    ids: BTreeMap<&'static str, PatchId>,
+    numbers: BTreeMap<&'static str, u64>,
+}
+
+impl Bench {
+    fn new(optimisations: Optimisations) -> Bench {
+        let mut store = Store::new(Limits::default(), optimisations);
+        let volume = store.add_volume(BLOCK_BYTES as u32);
+        let recorder = Arc::new(Recorder::in_memory(&Recording::default(), MOST_BYTES));
+        store.watch(Some(recorder.clone()));
+        for block in 0..8 {
+            let zeros = Buffer::zeroed(BLOCK_BYTES);
+            store.insert(volume, block, BlockClass::Metadata, zeros);
+        }
+        Bench {
+            store,
+            volume,
+            device: vec![Arc::new(MemoryDevice::new(8 * BLOCK_BYTES))],
+            recorder,
+            ids: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+        }
+    }
+
+    /// Four bytes of a block at an offset, after others.
+    fn change(&mut self, name: &'static str, block: u64, offset_bytes: u32, after: &[&str]) {
+        let after: Vec<PatchId> = after.iter().map(|name| self.ids[name]).collect();
+        let change = Change::Bytes {
+            offset_bytes,
+            bytes: &[7; 4],
+        };
+        let class = BlockClass::Metadata;
+        let id = (self.store).patch(self.volume, block, class, change, (&after).into(), NOW);
+        self.ids.insert(name, id);
+        let number = self.recorder.number_of(id).unwrap();
+        self.numbers.insert(name, number);
+    }
+
+    fn write_out(&mut self, name: &str) {
+        let ids = [self.ids[name]];
+        drive::write_out(&mut self.store, &self.device, Goal::Patches(&ids), NOW).unwrap();
+    }
+
+    fn finish(&self) -> Vec<u8> {
+        self.recorder.finish()
+    }
+}
+
+fn at_end(bytes: &[u8]) -> State {
+    state_at(&Trace::new(bytes).unwrap(), Moment::End, Keep::Live).unwrap()
+}
+
+/// Blocks 1 and 2 wait for each other, patch by patch: `a` of block 1, `b` of block 2 after it, `c` of
+/// block 1 after that, `d` of block 2.
+fn circle() -> Bench {
+    let mut bench = Bench::new(Optimisations::NONE);
+    bench.change("a", 1, 0, &[]);
+    bench.change("b", 2, 0, &["a"]);
+    bench.change("c", 1, 100, &["b"]);
+    bench.change("d", 2, 100, &["c"]);
+    bench
+}
+
+#[test]
+fn what_is_dirty_waits_for_the_longest_chain() {
+    let bench = circle();
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    let all = dirty(&state, &Wanted::default());
+    let rounds: Vec<u32> = all.iter().map(|dirty| dirty.rounds).collect();
+    assert_eq!(rounds, [4, 3, 2, 1]);
+    assert_eq!(all[0].chain, [n["d"], n["c"], n["b"], n["a"]]);
+    let text = dirty::text(&state, &all);
+    assert!(
+        text.contains("4 patches") && text.contains("4 rounds"),
+        "{text}"
+    );
+    // Shorter chains are parts of it, and not told again.
+    assert_eq!(text.matches("waits for nothing").count(), 1, "{text}");
+    let wanted = Wanted {
+        patch: Some(n["b"]),
+        ..Wanted::default()
+    };
+    let one = dirty(&state, &wanted);
+    assert_eq!((one.len(), one[0].rounds), (1, 2));
+}
+
+#[test]
+fn patches_of_one_block_go_in_one_round() {
+    let mut bench = Bench::new(Optimisations::NONE);
+    bench.change("a", 1, 0, &[]);
+    bench.change("b", 1, 2, &["a"]);
+    bench.change("c", 2, 0, &["b"]);
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    let all = dirty(&state, &Wanted::default());
+    assert_eq!(all[0].rounds, 2);
+    assert_eq!(all[0].chain, [n["c"], n["b"], n["a"]]);
+}
+
+#[test]
+fn the_rounds_are_those_that_the_store_needs() {
+    let mut bench = circle();
+    let state = at_end(&circle().finish());
+    let expected = dirty(&state, &Wanted::default())[0].rounds;
+    bench.write_out("d");
+    let bytes = bench.finish();
+    let trace = Trace::new(&bytes).unwrap();
+    let (mut records, mut list, mut batches) = (trace.records(), Vec::new(), 0);
+    while let Some((_, record)) = records.next(&mut list).unwrap() {
+        batches += u32::from(record.word() == "flushed");
+    }
+    assert_eq!(batches, expected);
+}
+
+#[test]
+fn a_block_is_written_again_for_what_was_left_out() {
+    let mut bench = circle();
+    bench.write_out("d");
+    bench.change("e", 1, 200, &[]);
+    bench.write_out("e");
+    let n = bench.numbers.clone();
+    let bytes = bench.finish();
+    let found = versions(&Trace::new(&bytes).unwrap(), 1).unwrap();
+    let new: Vec<Vec<u64>> = found
+        .iter()
+        .map(|version| version.new.iter().map(|new| new.patch).collect())
+        .collect();
+    assert_eq!(new, [vec![n["a"]], vec![n["c"]], vec![n["e"]]]);
+    assert_eq!(found[0].left_out, [n["c"]]);
+    assert_eq!(found[0].new[0].cause, Cause::Made);
+    match &found[1].new[0].cause {
+        Cause::LeftOut(why) => {
+            assert!(why.starts_with(&format!("p{},", n["b"])), "{why}");
+            assert!(why.contains("metadata block 2"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(found[2].new[0].cause, Cause::Made);
+    assert!(
+        versions(&Trace::new(&bytes).unwrap(), 5)
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_crash_leaves_what_no_edge_forbids() {
+    let bench = circle();
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    let forbidden = crash(&state, n["d"], n["b"]);
+    let path = vec![(n["d"], Edge::Waits), (n["c"], Edge::Waits)];
+    assert_eq!(forbidden, Verdict::Forbidden(path));
+    assert_eq!(crash(&state, n["b"], n["d"]), Verdict::Possible);
+    let text = crashes::text(&state, n["d"], n["b"], &forbidden);
+    assert!(text.starts_with("no crash leaves"), "{text}");
+    // What has no undo data goes along with its block; the graph says so by itself.
+    let mut bench = Bench::new(Optimisations::BOTH);
+    bench.change("hard", 1, 0, &[]);
+    bench.change("between", 2, 0, &["hard"]);
+    bench.change("soft", 1, 100, &["between"]);
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    let verdict = crash(&state, n["soft"], n["hard"]);
+    assert_eq!(verdict, Verdict::Forbidden(vec![(n["soft"], Edge::Waits)]));
+    assert_eq!(crash(&state, n["hard"], n["soft"]), Verdict::Possible);
+    let mut bench = circle();
+    bench.write_out("a");
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    assert_eq!(crash(&state, n["d"], n["a"]), Verdict::IsThere);
+    assert_eq!(crash(&state, n["a"], n["d"]), Verdict::SoItIs);
+}
+
+#[test]
+fn a_trace_without_waits_has_none() {
+    let bytes = circle().finish();
+    let trace = Trace::new(&bytes).unwrap();
+    assert!(wait::wait(&trace, None).unwrap().is_none());
+    assert!(wait::wait(&trace, Some(3)).unwrap().is_none());
+}

@@ -143,12 +143,15 @@ fn table(ablation: &Ablation, args: &Args) -> Result<Vec<Row>> {
     let is_for_people = !args.json && !args.markdown;
     let each = |row: &Row| {
         bar.inc(1);
-        if is_for_people {
-            bar.suspend(|| {
-                // Where nobody reads any more the exit code still counts.
+        bar.suspend(|| match is_for_people {
+            // Where nobody reads any more the exit code still counts.
+            true => {
                 let _ = show::print_bytes(WHAT, line(row).as_bytes());
-            });
-        }
+            }
+            // A table takes an hour: what it will say, and where the time goes.
+            false if args.markdown => eprint!("{} {}", ablation.ordering, line(row)),
+            false => {}
+        });
     };
     let rows = ablation
         .run(&each)

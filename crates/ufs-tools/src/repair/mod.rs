@@ -90,11 +90,11 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     refuse_unwritable(&image)?;
     let start = image.fork();
     if is_damaged {
-        superblock::mark_damaged(&mut image)?;
-        // The mark takes away what tells that these are dead.
         if let Some(facts) = facts.filter(|facts| facts.sb.is_left_in_order()) {
             Fixer::new(&mut image, &mut log, &facts, options.now_seconds, false).clear_dead()?;
         }
+        // From here on nothing tells any more that those were dead.
+        superblock::mark_damaged(&mut image)?;
     }
     let (settled, rounds) = settle(&mut image, &mut log, options, is_damaged)?;
     let losses = match (is_damaged, &settled.facts) {

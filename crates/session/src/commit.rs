@@ -43,7 +43,9 @@ impl Session {
     /// written into a free block at any time. So nothing may be allocated any more. If what failed
     /// passes, the next attempt closes the transaction with all that is in it.
     fn commit_failed(&mut self, error: &Error) {
-        tracing::error!("the running transaction cannot be ended: {error}");
+        if self.fs.read_only_reason().is_none() {
+            tracing::error!("the running transaction cannot be ended: {error}");
+        }
         self.fs.become_read_only(&error.to_string());
         if let Some((log, ..)) = self.log() {
             log.cancel_close();

@@ -128,14 +128,16 @@ impl Deferred {
         true
     }
 
-    /// Takes up what was put aside.
+    /// Takes up what was put aside. Under a log it waits for a transaction's end once more: what is
+    /// freed earlier could be written over before that is in the log.
     pub(crate) fn take_up_again(&mut self) {
         self.dead.extend(self.aside_dead.drain(..));
         for item in std::mem::take(&mut self.aside) {
             let (blocks, inodes) = item.pending();
             self.pending_blocks += blocks;
             self.pending_inodes += inodes;
-            self.due.push_back(item);
+            self.waiting_items += 1;
+            self.gathering.items.push(item);
         }
     }
 

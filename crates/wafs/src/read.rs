@@ -104,14 +104,23 @@ impl Window {
         Ok(&self.bytes[start..start + len as usize])
     }
 
+    /// Reads ahead as far as that goes: what is behind the end of a log need not be readable.
     fn fill(&mut self, place: &Place<'_>, at: Lsn, len: u64, limit: Lsn) -> Result<()> {
+        let needed = at.plus(len);
+        let wanted = self.read_end(needed, limit);
+        match self.fill_to(place, at, wanted) {
+            Err(_) if wanted > needed => self.fill_to(place, at, needed),
+            filled => filled,
+        }
+    }
+
+    fn fill_to(&mut self, place: &Place<'_>, at: Lsn, end: Lsn) -> Result<()> {
         let held_end = self.from + self.bytes.len() as u64;
         match (self.from..held_end).contains(&at.0) {
             true => drop(self.bytes.drain(..(at.0 - self.from) as usize)),
             false => self.bytes.clear(),
         }
         self.from = at.0;
-        let end = self.read_end(at.plus(len), limit);
         let mut filled = self.bytes.len();
         self.bytes.resize((end.0 - at.0) as usize, 0);
         self.read_bytes += (self.bytes.len() - filled) as u64;

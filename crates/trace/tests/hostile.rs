@@ -94,6 +94,45 @@ fn a_file_of_something_else_or_of_another_version_is_said_to_be() {
     assert_eq!(Trace::new(&other).unwrap_err(), Error::Version(9));
 }
 
+/// A number as a record has it.
+fn number(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[test]
+fn very_many_ways_from_one_patch_to_another_take_no_time() {
+    const LAYERS: u64 = 40;
+    let (mut body, mut records) = (Vec::new(), 0);
+    // Two patches to a layer, all of block 0.
+    for _ in 0..2 * LAYERS {
+        // A new soft patch of block 0 that changes one byte.
+        body.extend([5, 0, 0, 1, 1, 0, 1, 0]);
+        records += 1;
+    }
+    // Each patch waits for both of the layer before.
+    let newest = 2 * LAYERS;
+    let named = |patch: u64| newest - patch + 1;
+    for layer in 1..LAYERS {
+        for (after, before) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            body.push(11);
+            number(named(2 * layer + after), &mut body);
+            number(named(2 * (layer - 1) + before), &mut body);
+            records += 1;
+        }
+    }
+    let bytes = trace_of(&body, records);
+    let trace = Trace::new(&bytes).unwrap();
+    let state = state_at(&trace, Moment::End, Keep::Live).unwrap();
+    let last = state.patch(newest).unwrap();
+    assert_eq!(last.befores.len(), 2);
+    assert!(state.is_ready(newest));
+    assert!(use_all_of(&bytes));
+}
+
 #[test]
 fn a_flipped_bit_is_found_and_a_cut_is_known() {
     let good = trace_of(&[3, 3, 3], 3);

@@ -233,28 +233,35 @@ impl State {
     /// Whether a patch could be written now: what it waits for is on stable storage, or goes along
     /// with it, for it is of the same block and could be written itself.
     pub fn is_ready(&self, number: u64) -> bool {
-        self.is_ready_at_depth(number, 0)
-    }
-
-    fn is_ready_at_depth(&self, number: u64, depth: u32) -> bool {
-        const DEEPEST: u32 = 64;
-        let Some(patch) = self.patch(number) else {
-            return true;
-        };
-        let home = patch.parts.first().map(|part| part.block);
-        depth < DEEPEST
-            && patch.standing == Standing::Uncommitted
-            && !patch.is_held
-            && patch.befores.iter().all(|before| {
-                let Some(other) = self.patch(*before) else {
-                    return true;
+        // Each patch once: there can be very many ways to the same one.
+        let (mut seen, mut stack) = (BTreeSet::new(), vec![self.resolved(number)]);
+        while let Some(number) = stack.pop() {
+            if !seen.insert(number) {
+                continue;
+            }
+            let Some(patch) = self.patches.get(&number) else {
+                continue;
+            };
+            if patch.standing != Standing::Uncommitted || patch.is_held {
+                return false;
+            }
+            let home = patch.parts.first().map(|part| part.block);
+            for before in &patch.befores {
+                let before = self.resolved(*before);
+                let Some(other) = self.patches.get(&before) else {
+                    continue;
                 };
                 let is_here = home.is_some() && other.parts.iter().any(|p| Some(p.block) == home);
-                other.standing == Standing::Committed
-                    || (is_here
-                        && other.kind != PatchKind::Run
-                        && self.is_ready_at_depth(*before, depth + 1))
-            })
+                if other.standing == Standing::Committed {
+                    continue;
+                }
+                if !is_here || other.kind == PatchKind::Run {
+                    return false;
+                }
+                stack.push(before);
+            }
+        }
+        true
     }
 
     /// Uncommitted patches of a block that a write with these would leave out.

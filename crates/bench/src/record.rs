@@ -1,6 +1,8 @@
 //! The patches of a run, recorded.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use backstitch_layout::InodeNumber;
@@ -25,8 +27,24 @@ pub(crate) fn start(spec: &Spec, root: InodeNumber) -> Result<Option<Arc<Recorde
         }),
         with_contents: false,
     };
-    let recorder = File::create(path).and_then(|file| Recorder::into_writer(&recording, file));
+    let recorder = output(path).and_then(|file| Recorder::into_writer(&recording, file));
     Ok(Some(Arc::new(recorder.map_err(Error::at(path))?)))
+}
+
+/// The file of a recording, empty. Whoever uses an image has a lock on its file: what somebody uses,
+/// and be it this run, is not emptied.
+fn output(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        file.try_lock()?;
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// Whom the store tells.

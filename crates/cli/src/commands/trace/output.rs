@@ -2,7 +2,8 @@
 
 use super::COMMAND;
 use backstitch_files::error::{Error, Result, host};
-use std::fs::{File, Metadata, OpenOptions};
+use backstitch_files::named::Named;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ pub(super) struct Taken {
     /// The device number of the recorded mount. What lies in it would itself be recorded, and has
     /// the mount wait for what the recording does.
     pub(super) device: Option<u64>,
-    /// The image.
+    /// The image, or a part of one, as it was named.
     pub(super) image: Option<PathBuf>,
 }
 
@@ -52,9 +53,27 @@ impl Output {
             has_begun: false,
         };
         let seen = output.file.metadata().map_err(failed)?;
-        match refusal(&seen, taken) {
-            Some(why) => Err(Error::at_path(COMMAND, path, why)),
-            None => Ok(output),
+        if let Some(why) = refusal(&seen, taken) {
+            return Err(Error::at_path(COMMAND, path, why));
+        }
+        if seen.is_file() {
+            output.lock()?;
+        }
+        Ok(output)
+    }
+
+    /// Whoever uses an image has a lock on its file, also where it is only a part of that, or a
+    /// journal. Nothing that somebody uses is emptied.
+    fn lock(&self) -> Result<()> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => {
+                let why = "it is in use: as an image, or for another recording";
+                Err(Error::at_path(COMMAND, &self.path, why))
+            }
+            Err(TryLockError::Error(error)) => {
+                Err(Error::at_path(COMMAND, &self.path, host(&error)))
+            }
         }
     }
 
@@ -88,7 +107,9 @@ fn refusal(seen: &Metadata, taken: &Taken) -> Option<&'static str> {
     if taken.device == Some(seen.dev()) {
         return Some(IN_THE_MOUNT);
     }
-    let image = taken.image.as_ref().and_then(|path| path.metadata().ok());
+    let image = taken.image.as_ref();
+    let image = image.and_then(|image| Named::of(COMMAND, image).ok());
+    let image = image.and_then(|image| image.file.metadata().ok());
     let is_image = image.is_some_and(|of| (of.dev(), of.ino()) == (seen.dev(), seen.ino()));
     is_image.then_some("it is the mounted image itself")
 }

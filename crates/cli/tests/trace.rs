@@ -267,6 +267,45 @@ fn what_lies_in_the_mount_or_is_its_image_is_no_output() {
 }
 
 #[test]
+fn an_image_that_somebody_uses_is_no_output() {
+    let bench = Bench::new();
+    bench.line("mkfs -q -s 16M b.img").good();
+    let done = bench
+        .line("bench untar --image b.img --files 10 --megabytes 1 --record b.img")
+        .refused(1);
+    assert!(done.stderr.contains("b.img"), "{}", done.stderr);
+    bench.check("b.img");
+    if !can_mount() {
+        return;
+    }
+    // The mount is a part of the file, which its name is therefore not.
+    bench.shell("mkdir mnt; cp b.img part; truncate -s 8M disk.img; cat part >> disk.img");
+    bench.line("mount disk.img?offset=8M mnt").good();
+    bench.shell("ln disk.img other");
+    for output in ["disk.img", "other"] {
+        for target in ["--seconds 1 mnt", "disk.img?offset=8M -- true"] {
+            let line = format!("trace record -o {output} {target}");
+            let done = bench.line(&line).refused(1);
+            assert!(
+                done.stderr.contains("image itself"),
+                "{line}: {}",
+                done.stderr
+            );
+        }
+    }
+    // The image of another mount.
+    bench.shell("mkdir second");
+    bench.line("mount b.img second").good();
+    let line = "trace record -o disk.img --seconds 1 second";
+    let done = bench.line(line).refused(1);
+    assert!(done.stderr.contains("in use"), "{}", done.stderr);
+    bench.line("umount second").good();
+    bench.line("umount mnt").good();
+    bench.shell("tail -c 16M disk.img > part");
+    bench.check("part");
+}
+
+#[test]
 fn one_recording_at_a_time_and_what_was_there_stays() {
     if !can_mount() {
         return;
@@ -313,7 +352,7 @@ fn a_recording_has_the_unmount_that_ends_it() {
     bench.shell("cp /bin/sh mnt/sh; mkdir mnt/d");
     bench.line("umount mnt").good();
     let report = ended(recording).good().json();
-    assert_eq!(report["lost_events"], 0);
+    assert!(report["lost_events"].is_null(), "{report}");
     let length = std::fs::metadata(bench.path("t.trace")).unwrap().len();
     assert_eq!(report["bytes"], length);
     let state = bench
@@ -323,6 +362,39 @@ fn a_recording_has_the_unmount_that_ends_it() {
     assert_eq!(state["nodes"].as_array().unwrap().len(), 0, "{state}");
     bench.line("trace replay t.trace before.img").good();
     bench.shell("cmp before.img a.img");
+}
+
+#[test]
+fn a_recording_that_could_not_keep_up_fails() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("mkdir mnt; mkfifo pipe");
+    bench.line("mkfs -q -s 64M a.img").good();
+    bench.line("mount a.img mnt").good();
+    // A reader that takes 4 MB a second of what is written in one go.
+    let script =
+        "while dd bs=64k count=1 iflag=fullblock status=none | grep -q ''; do sleep 0.016; done";
+    let mut reader = Command::new("sh");
+    reader.args(["-c", &format!("exec < pipe; {script}")]);
+    let mut reader = reader.current_dir(bench.path("")).spawn().unwrap();
+    let command = "head -c 40000000 /dev/urandom > mnt/z; $BACKSTITCH sync mnt";
+    let record = "$BACKSTITCH trace record --json --contents -o pipe mnt -- sh -c";
+    let script = format!("{record} '{command}' > report 2> why || echo failed >> why");
+    bench.shell(&script);
+    reader.wait().unwrap();
+    bench.line("umount mnt").good();
+    let (report, why) = (bench.shell("cat report"), bench.shell("cat why").text());
+    assert!(
+        report.json()["lost_events"].is_number(),
+        "{}",
+        report.text()
+    );
+    assert!(
+        why.contains("not complete") && why.ends_with("failed\n"),
+        "{why}"
+    );
 }
 
 #[test]

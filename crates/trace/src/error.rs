@@ -76,9 +76,9 @@ pub enum RecordingError {
     Writer(#[from] std::io::Error),
     /// Events came faster than they could be written, or there was no more room for them. What came
     /// before is a trace, which says so at its end.
-    #[error("{events} events could not be kept: the trace ends before them")]
+    #[error("at least {events} events could not be kept: the trace ends before them")]
     Lost {
-        /// How many, up to the end of the recording.
+        /// How many, as long as somebody counted.
         events: u64,
         /// What there is.
         kept: Written,

@@ -175,7 +175,7 @@ impl Stats {
             "rounds_of_a_wait": spread(&self.rounds),
             "age_ms": spread(&self.age_ms),
             "discarded": self.discarded,
-            "lost_events": self.lost.unwrap_or(0),
+            "lost_events": self.lost,
             "is_cut_off": self.is_cut,
         })
     }

@@ -6,7 +6,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backstitch_store::{Happening, Scope, Watcher};
+use backstitch_device::WriteRequest;
+use backstitch_store::{Happening, Scope, VolumeId, Watcher};
 use backstitch_trace::stats::Stats;
 use backstitch_trace::{Keep, Moment, Recorder, Recording, RecordingError, Trace, state_at};
 
@@ -45,6 +46,31 @@ fn memory_is_bounded_and_what_is_missing_is_counted() {
     let stats = Stats::of(&trace).unwrap();
     assert_eq!(stats.json()["lost_events"], lost);
     assert_eq!(stats.operations["create"].operations * 2 + lost, 200);
+}
+
+#[test]
+fn a_batch_that_is_not_all_there_is_missing() {
+    const MOST_BYTES: usize = 256 << 10;
+    let recording = Recording {
+        with_contents: true,
+        ..Recording::default()
+    };
+    let recorder = Recorder::in_memory(&recording, MOST_BYTES);
+    let request = WriteRequest {
+        offset_bytes: 0,
+        buffers: vec![vec![7; 64 << 10][..].into(); 16],
+    };
+    recorder.happened(&Happening::Batch {
+        now: Duration::ZERO,
+        number: 1,
+        goal: "sync",
+        writes: &[(VolumeId(0), vec![request])],
+    });
+    assert!(recorder.is_over());
+    assert_eq!(recorder.lost(), 1);
+    let bytes = recorder.finish();
+    let state = state_at(&Trace::new(&bytes).unwrap(), Moment::End, Keep::Live);
+    assert_eq!(state.unwrap().lost, Some(1));
 }
 
 /// Waits before its first write until it is let go.

@@ -30,8 +30,9 @@ pub struct TraceEnd {
     pub bytes: u64,
     /// Records in it.
     pub records: u64,
-    /// Events that came faster than the reader took them. The trace ends before them.
-    pub lost_events: u64,
+    /// Where it does not have all of the recording, because events came faster than the reader took
+    /// them: how many are missing at least. The trace ends before them.
+    pub lost_events: Option<u64>,
 }
 
 /// Begins a recording of what is mounted at `dir`; with the bytes of everything that is written,
@@ -94,7 +95,7 @@ impl TraceStream {
         Ok(Some(TraceEnd {
             bytes: number("bytes"),
             records: number("records"),
-            lost_events: number("lost_events"),
+            lost_events: found["lost_events"].as_u64(),
         }))
     }
 }

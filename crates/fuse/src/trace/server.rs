@@ -254,8 +254,9 @@ fn wait(socket: &UnixStream, stopped: &OwnedFd, recorder: &Recorder) {
 /// Tells the reader what the recording came to.
 fn tell_end(socket: &mut UnixStream, done: Result<Written, RecordingError>) -> io::Result<()> {
     let (written, lost) = match done {
-        Ok(written) => (written, 0),
-        Err(RecordingError::Lost { events, kept }) => (kept, events),
+        Ok(written) => (written, None),
+        // Also where none was counted: the recording ended before the reader or the mount did.
+        Err(RecordingError::Lost { events, kept }) => (kept, Some(events)),
         Err(RecordingError::Writer(error)) => return Err(error),
     };
     let end = json!({

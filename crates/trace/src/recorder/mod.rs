@@ -201,10 +201,8 @@ impl Recorder {
 impl Watcher for Recorder {
     fn happened(&self, what: &Happening<'_>) {
         let mut inner = self.inner.lock();
-        match &mut inner.stage {
-            Stage::Recording => {}
-            Stage::Full { lost, .. } => return *lost += 1,
-            Stage::Ended => return,
+        if inner.has_ended() {
+            return inner.count_lost();
         }
         inner.take_down(what);
         if inner.chunk.is_full() {
@@ -225,6 +223,13 @@ struct Ending {
 impl Inner {
     fn has_ended(&self) -> bool {
         !matches!(self.stage, Stage::Recording)
+    }
+
+    /// Counts an event that comes too late, or has not all of itself in the trace.
+    fn count_lost(&mut self) {
+        if let Stage::Full { lost, .. } = &mut self.stage {
+            *lost += 1;
+        }
     }
 
     /// Hands the chunk under way over.

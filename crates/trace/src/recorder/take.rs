@@ -171,6 +171,11 @@ impl Inner {
             for request in requests {
                 let mut offset_bytes = request.offset_bytes;
                 for buffer in &request.buffers {
+                    // The rest could only pile up. It is missing, which has to be known.
+                    if self.has_ended() {
+                        self.count_lost();
+                        return;
+                    }
                     self.put(&Record::Contents {
                         volume: volume.0,
                         offset_bytes,
@@ -179,10 +184,6 @@ impl Inner {
                     offset_bytes += buffer.len() as u64;
                     if self.chunk.is_full() {
                         self.pass_on();
-                    }
-                    // The rest could only pile up.
-                    if self.has_ended() {
-                        return;
                     }
                 }
             }

@@ -80,7 +80,7 @@ fn warn_of_missing(path: &Path, is_cut: bool, lost_events: Option<u64>) {
     }
     if let Some(events) = lost_events {
         warn_line(&format!(
-            "trace: {path}: not complete: {events} events at its end could not be kept"
+            "trace: {path}: not complete: at least {events} events at its end could not be kept"
         ));
     }
 }

@@ -149,10 +149,10 @@ fn finish(args: &Args, ran: ExitCode, copied: TraceEnd) -> Result<ExitCode> {
         show::print_json(COMMAND, &report)?;
     }
     match copied.lost_events {
-        0 => Ok(ran),
-        events => {
+        None => Ok(ran),
+        Some(events) => {
             let why = format!(
-                "{events} events came faster than they could be written: the trace ends before them"
+                "not complete: what happened came faster than it could be written, and at least {events} events are missing at its end"
             );
             Err(Error::at_path(COMMAND, &args.output, why))
         }

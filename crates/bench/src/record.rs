@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,11 +36,8 @@ pub(crate) fn start(spec: &Spec, root: InodeNumber) -> Result<Option<Arc<Recorde
 /// and be it this run, is not emptied.
 fn output(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
+    let options = options.write(true).create(true).truncate(false);
+    let file = options.mode(0o600).open(path)?;
     if file.metadata()?.is_file() {
         file.try_lock()?;
         file.set_len(0)?;

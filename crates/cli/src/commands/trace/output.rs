@@ -4,7 +4,7 @@ use super::COMMAND;
 use backstitch_files::error::{Error, Result, host};
 use backstitch_files::named::Named;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// An open output. What it had is lost once [`begin`](Self::begin) is called; a file that was made
@@ -37,18 +37,20 @@ impl Output {
         if taken.device == Some(within) {
             return Err(Error::at_path(COMMAND, path, IN_THE_MOUNT));
         }
-        // A symlink is not followed by this.
-        let made = OpenOptions::new().write(true).create_new(true).open(path);
+        // A symlink is not followed by this. What is recorded is for nobody else to read.
+        let mut options = OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(path);
         let is_new = made.is_ok();
         let file = match made {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                OpenOptions::new().write(true).open(path)
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => open_old(path),
             other => other,
         };
         let output = Output {
             path: path.to_owned(),
-            file: file.map_err(failed)?,
+            file: file.map_err(|error| match error.raw_os_error() {
+                Some(libc::ELOOP) => Error::at_path(COMMAND, path, "it is a symbolic link"),
+                _ => failed(error),
+            })?,
             is_new,
             has_begun: false,
         };
@@ -94,6 +96,20 @@ impl Drop for Output {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Opens an output that is there already. A link to a file could be somebody else's trap; one to a
+/// pipe or a terminal, as `/dev/stdout` is, empties nothing.
+fn open_old(path: &Path) -> std::io::Result<File> {
+    let follows = std::fs::metadata(path).is_ok_and(|seen| !seen.is_file());
+    let flags = if follows { 0 } else { libc::O_NOFOLLOW };
+    let mut options = OpenOptions::new();
+    let file = options.write(true).custom_flags(flags).open(path)?;
+    // It may have become another one meanwhile.
+    if follows && file.metadata()?.is_file() {
+        return Err(std::io::Error::from_raw_os_error(libc::ELOOP));
+    }
+    Ok(file)
 }
 
 const IN_THE_MOUNT: &str = "it lies in the mount that is to be recorded";

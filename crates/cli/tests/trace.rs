@@ -203,6 +203,23 @@ fn a_mount_in_use_is_recorded_and_replayed() {
         shown.contains("create /a/b") && shown.contains("is on the disk"),
         "{shown}"
     );
+    let mode = std::fs::metadata(bench.path("t.trace")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&mode.permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    // A pipe may be reached through a link.
+    let piped = "trace record --seconds 0.1 -o /dev/stdout mnt";
+    let begins = bench.line(piped).good().stdout;
+    assert!(begins.starts_with(b"BSTRACE"));
+    // A path is the same however it is written, and one that is nowhere is not on the disk.
+    for path in ["/a/b", "a/b", "/a/b/"] {
+        let line = format!("trace why t.trace --path {path}");
+        let why = bench.line(&line).good().text();
+        assert_eq!(why, "all of it is on the disk\n", "{path}");
+    }
+    for question in ["--path /a/c", "--inode 4711", "--patch 99999"] {
+        let line = format!("trace why t.trace {question}");
+        bench.line(&line).refused(1);
+    }
     // It can be recorded again, and ends with its mount.
     bench
         .line("trace record --seconds 0.1 -o u.trace mnt")
@@ -243,9 +260,9 @@ fn what_lies_in_the_mount_or_is_its_image_is_no_output() {
     );
     for (output, why) in [
         ("mnt/x.trace", "in the mount"),
-        ("old", "in the mount"),
+        ("old", "symbolic link"),
         ("a.img", "the mounted image"),
-        ("image", "the mounted image"),
+        ("image", "symbolic link"),
         ("mnt", "directory"),
         (".", "directory"),
     ] {

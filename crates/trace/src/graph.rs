@@ -7,7 +7,7 @@ use backstitch_store::PatchKind;
 use serde_json::{Value, json};
 
 use crate::record::{Change, class_word, kind_word};
-use crate::state::{Patch, Standing, State};
+use crate::state::{Patch, Scope, Standing, State};
 use crate::svg;
 
 /// How a patch stands, as it is drawn.
@@ -108,13 +108,26 @@ impl Wanted {
     }
 
     fn takes(&self, state: &State, number: u64, patch: &Patch) -> bool {
-        let scopes = patch.scopes.iter().filter_map(|scope| state.scope(*scope));
-        let mut scopes = scopes.filter(|scope| {
-            let path = self.path.as_ref();
-            path.is_some_and(|path| scope.paths.contains(path))
-                || self.object.is_some_and(|o| scope.objects.contains(&o))
-        });
-        self.patch.map(|patch| state.resolved(patch)) == Some(number) || scopes.next().is_some()
+        let mut scopes = patch.scopes.iter().filter_map(|scope| state.scope(*scope));
+        self.patch.map(|patch| state.resolved(patch)) == Some(number)
+            || scopes.any(|scope| self.takes_operation(scope))
+    }
+
+    fn takes_operation(&self, scope: &Scope) -> bool {
+        let path = self.path.as_ref();
+        path.is_some_and(|path| scope.paths.contains(path))
+            || self.object.is_some_and(|o| scope.objects.contains(&o))
+    }
+
+    /// Whether the operation under way is about what is wanted.
+    pub fn is_under_way(&self, state: &State) -> bool {
+        let scope = state.scope_under_way().and_then(|scope| state.scope(scope));
+        scope.is_some_and(|scope| self.takes_operation(scope))
+    }
+
+    /// Whether patches are wanted for the operations that they belong to.
+    pub(crate) fn is_by_operation(&self) -> bool {
+        self.path.is_some() || self.object.is_some()
     }
 }
 

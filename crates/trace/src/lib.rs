@@ -35,7 +35,8 @@ pub use error::{Damage, Error, RecordingError, Written};
 pub use file::{
     CHUNK_HEAD_BYTES, CHUNK_MAGIC, HEAD_BYTES, MAGIC, Records, Trace, VERSION, WITH_CONTENTS,
 };
-pub use moment::{Moment, state_at};
+pub use moment::{Moment, state_at, walk_to};
+pub use names::normal_path;
 pub use record::Record;
 pub use recorder::{Recorder, Recording};
 pub use state::{Keep, Part, Patch, Scope, Standing, State};

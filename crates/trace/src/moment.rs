@@ -51,6 +51,20 @@ impl FromStr for Moment {
 /// # Errors
 /// Where the trace is damaged before it, or has no such moment.
 pub fn state_at(trace: &Trace<'_>, moment: Moment, keep: Keep) -> Result<State, Error> {
+    walk_to(trace, moment, keep, |_| ())
+}
+
+/// The same; `seen` is called with the state after each operation's beginning, and after whatever it
+/// made.
+///
+/// # Errors
+/// As [`state_at`].
+pub fn walk_to(
+    trace: &Trace<'_>,
+    moment: Moment,
+    keep: Keep,
+    mut seen: impl FnMut(&State),
+) -> Result<State, Error> {
     let mut state = State::of(trace, keep);
     let mut records = trace.records();
     let mut list = Vec::new();
@@ -63,6 +77,9 @@ pub fn state_at(trace: &Trace<'_>, moment: Moment, keep: Keep) -> Result<State, 
             return Ok(state);
         }
         state.apply(&record);
+        if matches!(record, Record::Begin { .. } | Record::Made { .. }) {
+            seen(&state);
+        }
         last = number;
         if let Record::Batch { number, .. } = record {
             batches = Some((batches.map_or(number, |(first, _)| first), number));

@@ -108,6 +108,17 @@ impl Names {
     }
 }
 
+/// A path as operations have it: from the root on, or from a directory of which only the number is
+/// known (`#12/name`), without superfluous slashes.
+pub fn normal_path(text: &str) -> String {
+    let parts = text.split('/').filter(|part| !matches!(*part, "" | "."));
+    let path = parts.collect::<Vec<_>>().join("/");
+    match text.starts_with('#') {
+        true => path,
+        false => format!("/{path}"),
+    }
+}
+
 /// Text for a terminal: control characters as their codes.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -127,6 +138,17 @@ mod tests {
     #[test]
     fn a_name_cannot_steer_a_terminal() {
         assert_eq!(printable("a\x1b[2J\nb é"), "a\\u{1b}[2J\\nb é");
+    }
+
+    #[test]
+    fn a_path_is_the_same_however_it_is_written() {
+        for text in ["/a/b", "a/b", "/a/b/", "//a/./b", "./a/b"] {
+            assert_eq!(normal_path(text), "/a/b", "{text}");
+        }
+        assert_eq!(
+            (&normal_path("/")[..], &normal_path("#4/b/")[..]),
+            ("/", "#4/b")
+        );
     }
 
     #[test]

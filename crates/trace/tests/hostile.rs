@@ -36,7 +36,7 @@ fn use_all_of(bytes: &[u8]) -> bool {
                 }
             }
         }
-        let _ = dirty::text(&state, &dirty::dirty(&state, &Wanted::default()));
+        let _ = dirty::text(&state, &dirty::dirty(&state, &Wanted::default()), 0);
         let _ = crash::crash(&state, 1, 2);
         for by in [By::Block, By::Operation] {
             let drawing = Drawing::of(&state, by, &Wanted::default());

@@ -97,7 +97,7 @@ fn what_is_dirty_waits_for_the_longest_chain() {
     let rounds: Vec<u32> = all.iter().map(|dirty| dirty.rounds).collect();
     assert_eq!(rounds, [4, 3, 2, 1]);
     assert_eq!(all[0].chain, [n["d"], n["c"], n["b"], n["a"]]);
-    let text = dirty::text(&state, &all);
+    let text = dirty::text(&state, &all, 0);
     assert!(
         text.contains("4 patches") && text.contains("4 rounds"),
         "{text}"
@@ -110,6 +110,23 @@ fn what_is_dirty_waits_for_the_longest_chain() {
     };
     let one = dirty(&state, &wanted);
     assert_eq!((one.len(), one[0].rounds), (1, 2));
+}
+
+#[test]
+fn what_the_trace_does_not_tell_of_is_not_said_to_be_on_the_disk() {
+    let state = at_end(&circle().finish());
+    let wanted = Wanted {
+        path: Some("/a".to_owned()),
+        ..Wanted::default()
+    };
+    let (found, untold) = (dirty(&state, &wanted), dirty::untold(&state, &wanted));
+    assert_eq!((found.len(), untold), (0, 4));
+    let text = dirty::text(&state, &found, untold);
+    assert!(
+        text.contains("4 more patches are not on the disk"),
+        "{text}"
+    );
+    assert_eq!(dirty::untold(&state, &Wanted::default()), 0);
 }
 
 #[test]

@@ -127,6 +127,14 @@ pub struct State {
     pub mismatches: u64,
 }
 
+impl Patch {
+    /// Whether there can be operations that it belongs to, and `scopes` does not have: it was there
+    /// when the recording began, or has more of them than are remembered.
+    pub(crate) fn may_be_of_others(&self) -> bool {
+        self.scopes.is_empty() || self.scopes.len() >= MOST_REMEMBERED
+    }
+}
+
 impl State {
     /// Before the first record.
     pub fn new(keep: Keep) -> State {

@@ -16,6 +16,21 @@ pub struct Dirty {
     pub chain: Vec<u64>,
 }
 
+/// Patches that are not on stable storage, not found, and may be wanted all the same: of which the
+/// trace does not have all operations.
+pub fn untold(state: &State, wanted: &Wanted) -> usize {
+    if !wanted.is_by_operation() {
+        return 0;
+    }
+    let others = state.patches().filter(|(number, patch)| {
+        !patch.parts.is_empty()
+            && patch.standing != Standing::Committed
+            && patch.may_be_of_others()
+            && !wanted.is_met_by(state, *number, patch)
+    });
+    others.count()
+}
+
 /// The patches that are wanted and not on stable storage, those with the longest chains first.
 pub fn dirty(state: &State, wanted: &Wanted) -> Vec<Dirty> {
     let mut rounds = Rounds::new(state);
@@ -33,9 +48,18 @@ pub fn dirty(state: &State, wanted: &Wanted) -> Vec<Dirty> {
 }
 
 /// For people: the longest chains, those that are part of one already left out.
-pub fn text(state: &State, all: &[Dirty]) -> String {
+pub fn text(state: &State, all: &[Dirty], untold: usize) -> String {
+    let rest = match untold {
+        0 => String::new(),
+        untold => format!(
+            "{untold} more patches are not on the disk, of which the trace does not tell all operations\n"
+        ),
+    };
     if all.is_empty() {
-        return "all of it is on the disk\n".to_owned();
+        return match untold {
+            0 => "all of it is on the disk\n".to_owned(),
+            _ => format!("all that the trace tells of it is on the disk\n{rest}"),
+        };
     }
     let most = all.first().map_or(0, |dirty| dirty.rounds);
     let mut out = format!(
@@ -53,16 +77,19 @@ pub fn text(state: &State, all: &[Dirty]) -> String {
         out += &chain_text(state, &dirty.chain, "  ");
         told.extend(&dirty.chain);
     }
-    out
+    if untold > 0 {
+        out += "\n";
+    }
+    out + &rest
 }
 
 /// For programs: the keys stay.
-pub fn json(state: &State, all: &[Dirty]) -> Value {
+pub fn json(state: &State, all: &[Dirty], untold: usize) -> Value {
     let patches = all.iter().map(|dirty| {
         let chain = dirty.chain.iter().map(|patch| document(state, *patch));
         json!({"rounds": dirty.rounds, "chain": chain.collect::<Vec<_>>()})
     });
-    json!({"dirty": patches.collect::<Vec<_>>()})
+    json!({"dirty": patches.collect::<Vec<_>>(), "untold": untold})
 }
 
 pub(super) fn rounds_text(rounds: u32) -> String {

@@ -4,7 +4,7 @@ use super::{COMMAND, opened, patch, read, warn_of_missing};
 use backstitch_files::error::{Error, Result};
 use backstitch_files::show;
 use backstitch_trace::graph::{By, Drawing, Wanted};
-use backstitch_trace::{Keep, Moment, state_at};
+use backstitch_trace::{Keep, Moment, normal_path, state_at};
 use clap::ValueEnum;
 use std::path::PathBuf;
 
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Together::Operation => By::Operation,
     };
     let wanted = Wanted {
-        path: args.path.clone(),
+        path: args.path.as_deref().map(normal_path),
         object: args.inode,
         patch: args.patch,
     };

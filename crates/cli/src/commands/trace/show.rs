@@ -4,7 +4,7 @@ use super::{COMMAND, opened, read, warn_of_missing};
 use backstitch_files::error::{Error, Result, host};
 use backstitch_ordering::Operation;
 use backstitch_trace::show::{Filter, Lines};
-use backstitch_trace::{Keep, Moment, State};
+use backstitch_trace::{Keep, Moment, State, normal_path};
 use clap::builder::PossibleValuesParser;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let bytes = read(&args.file)?;
     let trace = opened(&args.file, &bytes)?;
     let mut lines = Lines::new(Filter {
-        path: args.path.clone(),
+        path: args.path.as_deref().map(normal_path),
         object: args.inode,
         block: args.block,
         operation: args.operation.clone(),

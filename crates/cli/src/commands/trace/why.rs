@@ -5,7 +5,7 @@ use backstitch_files::error::{Error, Result};
 use backstitch_files::show;
 use backstitch_trace::graph::Wanted;
 use backstitch_trace::why::{crash, dirty, versions, wait};
-use backstitch_trace::{Keep, Moment, State, Trace, state_at};
+use backstitch_trace::{Keep, Moment, State, Trace, normal_path, walk_to};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -71,9 +71,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
             (versions::text(&found), versions::json(&found))
         }
         (None, None) => {
-            let state = state_at(&trace, args.at, Keep::Live).map_err(failed)?;
+            let wanted = Wanted {
+                path: args.path.as_deref().map(normal_path),
+                object: args.inode,
+                patch: args.patch,
+            };
+            let mut is_known = args.patch.is_some();
+            let seen = |state: &State| is_known |= wanted.is_under_way(state);
+            let state = walk_to(&trace, args.at, Keep::Live, seen).map_err(failed)?;
             warn_of_missing(&args.file, state.is_cut, state.lost);
-            about_moment(args, &state)?
+            match (args.with, args.without) {
+                (Some(with), Some(without)) => about_crash(args, &state, with, without)?,
+                _ => about_dirt(args, &state, &wanted, is_known)?,
+            }
         }
     };
     match args.json {
@@ -93,25 +103,40 @@ fn about_wait(args: &Args, trace: &Trace<'_>, ticket: Option<u64>) -> Result<Ans
     Ok((found.text(), found.json()))
 }
 
-fn about_moment(args: &Args, state: &State) -> Result<Answer> {
-    let failed = |why: &str| Error::at_path(COMMAND, &args.file, why);
-    if let (Some(with), Some(without)) = (args.with, args.without) {
-        let newest = state.newest();
-        if with.max(without) > newest || with.min(without) == 0 {
-            let why = format!("at this moment the patches are p1 to p{newest}");
-            return Err(failed(&why));
-        }
-        let verdict = crash::crash(state, with, without);
-        return Ok((
-            crash::text(state, with, without, &verdict),
-            crash::json(state, with, without, &verdict),
-        ));
+/// Fails where the state has no patches with these numbers.
+fn check_patches(args: &Args, state: &State, patches: &[u64]) -> Result<()> {
+    let newest = state.newest();
+    if patches.iter().all(|patch| (1..=newest).contains(patch)) {
+        return Ok(());
     }
-    let wanted = Wanted {
-        path: args.path.clone(),
-        object: args.inode,
-        patch: args.patch,
-    };
-    let found = dirty::dirty(state, &wanted);
-    Ok((dirty::text(state, &found), dirty::json(state, &found)))
+    let why = format!("at this moment the patches are p1 to p{newest}");
+    Err(Error::at_path(COMMAND, &args.file, why))
+}
+
+fn about_crash(args: &Args, state: &State, with: u64, without: u64) -> Result<Answer> {
+    check_patches(args, state, &[with, without])?;
+    let verdict = crash::crash(state, with, without);
+    Ok((
+        crash::text(state, with, without, &verdict),
+        crash::json(state, with, without, &verdict),
+    ))
+}
+
+/// `is_known` says that an operation up to this moment was about what is wanted.
+fn about_dirt(args: &Args, state: &State, wanted: &Wanted, is_known: bool) -> Result<Answer> {
+    check_patches(args, state, wanted.patch.as_slice())?;
+    let found = dirty::dirty(state, wanted);
+    if found.is_empty() && !is_known {
+        let why = "no operation in the trace is about it up to this moment";
+        let error = Error::at_path(COMMAND, &args.file, why);
+        return Err(match &wanted.path {
+            Some(_) => error.hint("a file older than the recording has no path there: --inode"),
+            None => error,
+        });
+    }
+    let untold = dirty::untold(state, wanted);
+    Ok((
+        dirty::text(state, &found, untold),
+        dirty::json(state, &found, untold),
+    ))
 }

@@ -225,8 +225,8 @@ impl Named {
         }
     }
 
-    /// Whether somebody keeps others off it: readers, or only writers.
-    pub fn is_in_use(&self, for_readers: bool) -> bool {
+    /// Who keeps others off it, as far as that can be found out: readers, or only writers.
+    pub fn holder(&self, for_readers: bool) -> Option<String> {
         let wanted = OpenOptions {
             read_only: for_readers,
             ..OpenOptions::default()
@@ -236,7 +236,10 @@ impl Named {
             let ours = self.bytes().unwrap_or(all.clone());
             device.claim(ours.start..ours.end.min(all.end))
         });
-        matches!(free, Err(backstitch_device::DeviceError::Busy { .. }))
+        match free {
+            Err(backstitch_device::DeviceError::Busy { holder, .. }) => Some(holder),
+            _ => None,
+        }
     }
 
     /// Where it is mounted, or something that has bytes in common with it.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, DeviceError, OverlayDevice};
 use backstitch_ext_tools::ExtTools;
-use backstitch_layout::tools::{CheckError, RepairOptions, Report, Tools};
+use backstitch_layout::tools::{CheckError, RepairOptions, Tools};
 use backstitch_layout::{JournalHost, LayoutKind};
 use backstitch_rules::Site;
 use backstitch_ufs_tools::UfsTools;
@@ -157,33 +157,49 @@ pub fn of(device: &dyn BlockDevice) -> Layout {
     found(device).unwrap_or_default()
 }
 
+/// A layout of which a device has a copy of a superblock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FoundByCopy {
+    /// The layout.
+    pub layout: Layout,
+    /// Whether the rest of the device is as the copy says: names can be reached from the root, and
+    /// most of them stay. Otherwise an earlier file system may have left the copy.
+    pub makes_sense: bool,
+}
+
 /// The layouts that a repair makes something of where nobody knows what a device holds: each finds
 /// a copy of a superblock of its own. Nothing is written.
 ///
 /// # Errors
-/// The device's.
+/// The device's, where nothing was found.
 pub fn found_by_copies(
     device: &Arc<dyn BlockDevice>,
     options: &RepairOptions,
-) -> Result<Vec<Layout>, DeviceError> {
-    let mut found = Vec::new();
+) -> Result<Vec<FoundByCopy>, DeviceError> {
+    let (mut found, mut failed) = (Vec::new(), None);
     for layout in ALL.iter().copied() {
         let trial = OverlayDevice::new(device.clone());
         match layout.repair(&trial, options) {
             Ok(outcome) => {
-                let is_sound = |report: &Report| !report.ended_early;
-                found.extend(
-                    outcome
-                        .after
-                        .is_some_and(|after| is_sound(&after))
-                        .then_some(layout),
-                );
+                if outcome.after.is_none_or(|after| after.ended_early) {
+                    continue;
+                }
+                let makes_sense = outcome.losses.is_some_and(|losses| {
+                    losses.names_before > losses.names_gone + losses.moved_to_lost_found
+                });
+                found.push(FoundByCopy {
+                    layout,
+                    makes_sense,
+                });
             }
-            Err(CheckError::Device(error)) => return Err(error),
+            Err(CheckError::Device(error)) => failed = Some(error),
             Err(CheckError::Format(_)) => {}
         }
     }
-    Ok(found)
+    match failed.filter(|_| found.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(found),
+    }
 }
 
 #[cfg(test)]

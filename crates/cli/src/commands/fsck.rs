@@ -4,6 +4,7 @@ mod replay;
 
 use super::journal::{journal_host, refuse_journal};
 use crate::undo_file::{self, Wanted};
+use backstitch_device::signature;
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
 use backstitch_files::error::{Error, Result};
 use backstitch_files::foreign;
@@ -91,7 +92,8 @@ pub(crate) struct Args {
     /// The device that has the journal or the log, if it is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2")]
     journal_dev: Option<PathBuf>,
-    /// With -y: what the log of operations on another device holds is lost, since that device is
+    /// With -y: what the log of operations on another device holds is lost, since that device is (a
+    /// journal of ext3 elsewhere is not given up)
     #[arg(long, requires = "yes", conflicts_with = "journal_dev")]
     give_up_log: bool,
     /// Threads; by default by the size of the image
@@ -160,8 +162,11 @@ fn layout_of(
             }
         };
     }
-    if there.is_some() || mode != Mode::All || foreign::found(&**device).is_some() {
+    if there.is_some() || mode != Mode::All {
         return Ok(of(&**device));
+    }
+    if let Some(seen) = foreign::found(&**device) {
+        return refused(args, &**device, seen);
     }
     let guesses = found_by_copies(
         device,
@@ -172,9 +177,19 @@ fn layout_of(
     );
     match guesses.map_err(|error| Error::at_path("fsck", &args.image, error))?[..] {
         [] => Ok(of(&**device)),
-        [only] => Ok(only),
+        [only] if only.makes_sense => Ok(only.layout),
+        [only] => {
+            let kind = only.layout.name();
+            let why = format!(
+                "it has no superblock, and a copy of one of {kind}, under which little makes sense"
+            );
+            let hint = format!(
+                "an earlier file system may have left it; -t {kind} repairs the image as that"
+            );
+            Err(Error::at_path("fsck", &args.image, why).hint(hint))
+        }
         ref several => {
-            let names: Vec<&str> = several.iter().map(|layout| layout.name()).collect();
+            let names: Vec<&str> = several.iter().map(|found| found.layout.name()).collect();
             let why = format!(
                 "it has no superblock, and copies of those of several types: {}",
                 names.join(" and ")
@@ -183,6 +198,21 @@ fn layout_of(
             Err(Error::at_path("fsck", &args.image, why).hint(hint))
         }
     }
+}
+
+/// What somebody else knows is not repaired as ours, unless it is some file that may hold anything:
+/// a copy that an earlier file system left would be put over what is there now.
+fn refused(args: &Args, device: &dyn BlockDevice, seen: &signature::Signature) -> Result<Layout> {
+    let why = match seen.kind {
+        signature::Kind::File => return Ok(of(device)),
+        signature::Kind::PartitionTable => format!("it is a disk with {}", seen.name),
+        _ => format!("it is {}", seen.name),
+    };
+    let hint = format!(
+        "{}; if it is something else, -t TYPE looks for copies of a superblock",
+        seen.reader_of(&args.image.display().to_string())
+    );
+    Err(Error::at_path("fsck", &args.image, why).hint(hint))
 }
 
 /// Works out the replay of the journal and the repair. Writes nothing.
@@ -225,7 +255,11 @@ fn plan(
     };
     let replayed = replayed.map_err(|error| unreplayed(&args.image, &*whole, error))?;
     let mut outcome = tools.repair(&*image, &options).map_err(|error| {
-        match mode == Mode::All && found(&**device).is_none() {
+        let is_missing = matches!(
+            error,
+            CheckError::Format(FormatError::NotAFileSystem { .. } | FormatError::Corrupt(_))
+        );
+        match is_missing && mode == Mode::All && found(&**device).is_none() {
             true if foreign::found(&**device).is_none() => {
                 let why = "no superblock was found, and no copy of one";
                 Error::at_path("fsck", &args.image, why)

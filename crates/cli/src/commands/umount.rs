@@ -2,7 +2,7 @@
 
 use super::info::superblock;
 use super::sync::{sync_showing, writing_out_bar};
-use backstitch_files::error::{Error, Result, host};
+use backstitch_files::error::{Error, Result, host, warn_line};
 use backstitch_files::image::{DeviceOptions, open_device};
 use backstitch_files::mounted;
 use backstitch_files::named::Named;
@@ -114,19 +114,21 @@ fn unmount_blindly(args: &Args, dir: &Path, mount: &MountPoint) -> Result<()> {
         // Written now, what is left can be shown; what fails the image's mark tells in the end.
         let _ = sync_showing(dir);
     }
-    unmount(args, dir)?;
     let image = &mount.source;
     let Ok(named) = Named::of("umount", image) else {
         // It is unmounted, whatever became of its image.
-        return Ok(());
+        return unmount(args, dir);
     };
+    let holder = || named.holder(!mount.read_only);
+    let ours = holder();
+    unmount(args, dir)?;
     let started = Instant::now();
-    while named.is_in_use(!mount.read_only)
-        && (!mount.read_only || started.elapsed() < PATIENCE_WITH_READERS)
-    {
+    let is_patient = || !mount.read_only || started.elapsed() < PATIENCE_WITH_READERS;
+    while ours.is_some() && holder() == ours && is_patient() {
         std::thread::sleep(TICK);
     }
-    match mount.read_only {
+    // Who has it now has found out by itself whether it is clean.
+    match mount.read_only || holder().is_some() {
         true => Ok(()),
         false => check_clean(&serde_json::json!({ "image": image })),
     }
@@ -209,7 +211,10 @@ fn wait_for(daemon: &OwnedFd) -> std::io::Result<()> {
 fn check_clean(counters: &serde_json::Value) -> Result<()> {
     let image = Path::new(counters["image"].as_str().unwrap_or_default());
     if Named::of("umount", image).is_ok_and(|named| !named.file.exists()) {
-        // Somebody removed it meanwhile: there is nothing that could be left to do.
+        warn_line(&format!(
+            "umount: {}: renamed or removed meanwhile: whether all of it was written is not known",
+            image.display()
+        ));
         return Ok(());
     }
     let read_only = DeviceOptions {

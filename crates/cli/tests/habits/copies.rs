@@ -85,3 +85,53 @@ fn what_never_was_a_file_system_is_left_alone() {
         assert!(std::fs::read(bench.path(image)).unwrap() == before);
     }
 }
+
+/// An ext2 of one group has no copy of its superblock; an older UFS has left some.
+#[test]
+fn copies_of_an_earlier_file_system_are_not_put_over_a_good_one() {
+    let bench = Bench::new();
+    for kind in ["ufs1", "ufs2"] {
+        bench
+            .line(&format!("mkfs -q --force -s 32M -t {kind} a.img"))
+            .good();
+        bench.line("mkfs -q --force -t ext2 -b 4096 a.img").good();
+        bench.shell("seq 100000 > f; $BACKSTITCH cp f a.img:/");
+        bench.shell("dd if=/dev/zero of=a.img bs=1024 seek=1 count=1 conv=notrunc status=none");
+        let before = std::fs::read(bench.path("a.img")).unwrap();
+        let refused = bench.line("fsck -y a.img").refused(8).stderr;
+        assert!(refused.contains("-t ufs"), "{refused}");
+        assert!(
+            std::fs::read(bench.path("a.img")).unwrap() == before,
+            "{kind}"
+        );
+    }
+}
+
+/// What is recognised as somebody else's is not repaired as ours, whatever copies lie behind it.
+#[test]
+fn copies_are_not_put_over_what_others_know() {
+    let bench = Bench::new();
+    let mut table = [0; 512];
+    table[446..462].copy_from_slice(&[0, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 16, 0, 0]);
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    for (first, named) in [(&b"XFSB"[..], "XFS"), (&table[..], "partition table")] {
+        bench
+            .line("mkfs -q --force -s 32M -t ext2 -b 1024 a.img")
+            .good();
+        let mut bytes = std::fs::read(bench.path("a.img")).unwrap();
+        bytes[..4096].fill(0);
+        bytes[..first.len()].copy_from_slice(first);
+        std::fs::write(bench.path("a.img"), &bytes).unwrap();
+        let refused = bench.line("fsck -y a.img").refused(8).stderr;
+        assert!(
+            refused.contains(named) && refused.contains("-t TYPE"),
+            "{refused}"
+        );
+        assert!(
+            std::fs::read(bench.path("a.img")).unwrap() == bytes,
+            "{named}"
+        );
+        // Whoever knows better says so.
+        assert_eq!(bench.line("fsck -y -t ext2 a.img").code, 1);
+    }
+}

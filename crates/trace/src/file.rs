@@ -162,6 +162,21 @@ impl<'t> Trace<'t> {
         })
     }
 
+    /// Whether it is cut off in the middle, and how many events at least could not be kept at its
+    /// end, where that is so.
+    ///
+    /// # Errors
+    /// Where it is damaged.
+    pub fn missing(&self) -> Result<(bool, Option<u64>), Error> {
+        let (mut records, mut list, mut lost) = (self.records(), Vec::new(), None);
+        while let Some((_, record)) = records.next(&mut list)? {
+            if let Record::Lost { events } = record {
+                lost = Some(events);
+            }
+        }
+        Ok((records.is_cut(), lost))
+    }
+
     /// Its records, from the first on.
     pub fn records(&self) -> Records<'t> {
         Records {

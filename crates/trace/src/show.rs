@@ -237,6 +237,9 @@ fn text(record: &Record<'_>, state: &State) -> String {
         }
         Record::Harden { patch } => format!("  p{patch} has no undo data any more"),
         Record::Discard { block } => format!("  what {} has is not needed any more", at(block)),
+        Record::Commit { patch } if state.has_discarded => {
+            format!("p{patch} need not be written any more")
+        }
         Record::Commit { patch } => format!("p{patch} is on the disk"),
         Record::Present {
             patch,
@@ -259,7 +262,7 @@ fn text(record: &Record<'_>, state: &State) -> String {
             bytes,
         } => format!(
             "batch {number} goes to the device ({}): {requests} requests, {bytes} bytes",
-            String::from_utf8_lossy(goal)
+            printable(&String::from_utf8_lossy(goal))
         ),
         Record::Contents {
             volume,
@@ -346,6 +349,7 @@ fn document(number: u64, record: &Record<'_>, state: &State) -> Value {
         }
         Record::Flushed { number } | Record::Failed { number } => set("batch", number.into()),
         Record::Lost { events } => set("events", events.into()),
+        Record::Commit { .. } => set("discarded", state.has_discarded.into()),
         Record::Awaited { ticket, .. } | Record::Reached { ticket } => set("ticket", ticket.into()),
         _ => {}
     }

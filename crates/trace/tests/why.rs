@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
 use backstitch_store::{
-    BlockClass, Change, Goal, Limits, Optimisations, PatchId, Store, VolumeId, drive,
+    BlockClass, Change, Goal, Limits, Optimisations, PatchId, PatchKind, Store, VolumeId, drive,
 };
 use backstitch_trace::graph::Wanted;
+use backstitch_trace::show::{Filter, Lines};
 use backstitch_trace::why::crash::{Edge, Verdict, crash};
 use backstitch_trace::why::dirty::{self, dirty};
 use backstitch_trace::why::versions::{Cause, versions};
 use backstitch_trace::why::{crash as crashes, wait};
-use backstitch_trace::{Keep, Moment, Recorder, Recording, State, Trace, state_at};
+use backstitch_trace::{Keep, Moment, Record, Recorder, Recording, State, Trace, state_at};
 
 const BLOCK_BYTES: usize = 4096;
 const MOST_BYTES: usize = 1 << 20;
@@ -215,6 +216,46 @@ fn a_crash_leaves_what_no_edge_forbids() {
     let state = at_end(&bench.finish());
     assert_eq!(crash(&state, n["d"], n["a"]), Verdict::IsThere);
     assert_eq!(crash(&state, n["a"], n["d"]), Verdict::SoItIs);
+}
+
+#[test]
+fn what_was_discarded_is_not_said_to_be_on_the_disk() {
+    let mut state = State::new(Keep::Everything);
+    for patch in [1, 2] {
+        state.apply(&Record::Create {
+            patch,
+            kind: PatchKind::Soft,
+            held: false,
+            block: Some(patch as u32),
+            change: backstitch_trace::record::Change::Bytes {
+                offset_bytes: 0,
+                len_bytes: 4,
+            },
+            stated: &[],
+        });
+    }
+    let commit = Record::Commit { patch: 1 };
+    state.apply(&commit);
+    let line = Lines::new(Filter::default()).line(2, &commit, &state);
+    let line = line.unwrap();
+    assert_eq!(line.text, "p1 need not be written any more");
+    assert_eq!(line.json["discarded"], true);
+    for (with, without) in [(1, 2), (2, 1)] {
+        let verdict = crash(&state, with, without);
+        let text = crashes::text(&state, with, without, &verdict);
+        assert!(text.contains("p1 need not be written"), "{text}");
+        let json = crashes::json(&state, with, without, &verdict).to_string();
+        assert!(json.contains("discarded"), "{json}");
+    }
+    state.apply(&Record::Write {
+        block: 2,
+        rolled_back: 0,
+        patches: &[2],
+    });
+    let commit = Record::Commit { patch: 2 };
+    state.apply(&commit);
+    let line = Lines::new(Filter::default()).line(4, &commit, &state);
+    assert_eq!(line.unwrap().text, "p2 is on the disk");
 }
 
 #[test]

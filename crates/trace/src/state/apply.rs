@@ -126,7 +126,7 @@ impl State {
             paths.extend(objects.iter().map(|object| self.names.path(*object)));
         }
         self.note_names(&word, objects, &names);
-        let mut label = word.clone();
+        let mut label = printable(&word);
         for path in &paths {
             label += " ";
             label += &printable(path);
@@ -199,6 +199,7 @@ impl State {
             made: time,
             made_at: record,
             is_known: false,
+            was_discarded: false,
         })
     }
 
@@ -403,6 +404,9 @@ impl State {
     }
 
     fn commit(&mut self, number: u64) {
+        let is_unwritten =
+            |patch: &Patch| patch.standing == Standing::Uncommitted && !patch.parts.is_empty();
+        self.has_discarded = self.patches.get(&number).is_some_and(is_unwritten);
         match self.keep {
             Keep::Live => {
                 if let Some(patch) = self.forget(number) {
@@ -422,6 +426,7 @@ impl State {
                     return;
                 };
                 patch.standing = Standing::Committed;
+                patch.was_discarded = self.has_discarded;
                 let blocks: Vec<u32> = patch.parts.iter().map(|part| part.block).collect();
                 for block in blocks {
                     self.leave_block(block, number);

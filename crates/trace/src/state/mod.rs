@@ -72,6 +72,8 @@ pub struct Patch {
     pub made_at: u64,
     /// It has been made known; not only named.
     pub is_known: bool,
+    /// It counts as on stable storage although nothing of it was written, for it need not be.
+    pub was_discarded: bool,
 }
 
 /// An operation that changed something.
@@ -119,6 +121,8 @@ pub struct State {
     written: Vec<u32>,
     batches: BTreeMap<u64, Vec<u32>>,
     waits: BTreeMap<u64, Vec<u64>>,
+    /// The patch of the last commit was discarded.
+    pub(crate) has_discarded: bool,
     /// How many events are missing at the trace's end, where any are.
     pub lost: Option<u64>,
     /// The file ends in the middle of a chunk. Known at its end.
@@ -153,6 +157,7 @@ impl State {
             written: Vec::new(),
             batches: BTreeMap::new(),
             waits: BTreeMap::new(),
+            has_discarded: false,
             lost: None,
             is_cut: false,
             mismatches: 0,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use backstitch_store::PatchKind;
 use serde_json::{Value, json};
 
-use super::{document, words};
+use super::{NOT_NEEDED, document, words};
 use crate::state::{Standing, State};
 
 /// Why one patch takes another one along to the disk, or behind it.
@@ -25,9 +25,9 @@ pub enum Edge {
 pub enum Verdict {
     /// It can.
     Possible,
-    /// The first is on the disk already, and the other is not.
+    /// The first is on the disk already, or need not be any more, and the other is not.
     SoItIs,
-    /// The other is on the disk already.
+    /// The other is on the disk already, or need not be any more.
     IsThere,
     /// It cannot: these lead from the one to the other, each with why it takes the next along.
     Forbidden(Vec<(u64, Edge)>),
@@ -102,12 +102,18 @@ fn path(from: &BTreeMap<u64, (u64, Edge)>, with: u64, without: u64) -> Vec<(u64,
 
 /// For people.
 pub fn text(state: &State, with: u64, without: u64, verdict: &Verdict) -> String {
+    let is_discarded = |number| state.patch(number).is_some_and(|patch| patch.was_discarded);
     match verdict {
+        Verdict::IsThere if is_discarded(without) => format!("no: p{without} {NOT_NEEDED}\n"),
         Verdict::IsThere => format!("no: p{without} is on the disk already\n"),
-        Verdict::SoItIs => format!(
-            "that is what there is: p{with} is on the disk, and {} is not\n",
-            words(state, without)
-        ),
+        Verdict::SoItIs => {
+            let has = match is_discarded(with) {
+                true => NOT_NEEDED,
+                false => "is on the disk",
+            };
+            let without = words(state, without);
+            format!("that is what there is: p{with} {has}, and {without} is not on the disk\n")
+        }
         Verdict::Possible => format!(
             "a crash can leave {}\n  without {}: nothing leads from the one to the other\n",
             words(state, with),

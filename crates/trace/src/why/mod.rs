@@ -19,6 +19,9 @@ use serde_json::{Value, json};
 use crate::graph::{block_of, label};
 use crate::state::{Patch, Standing, State};
 
+/// What became of a patch that was discarded.
+const NOT_NEEDED: &str = "need not be written any more";
+
 /// A patch in words: what it does where, and for which operation.
 fn words(state: &State, number: u64) -> String {
     match state.patch(number) {
@@ -59,6 +62,7 @@ fn document(state: &State, number: u64) -> Value {
 
 fn standing(state: &State, number: u64, patch: &Patch) -> &'static str {
     match patch.standing {
+        Standing::Committed if patch.was_discarded => "discarded",
         Standing::Committed => "committed",
         Standing::InFlight => "in flight",
         Standing::Uncommitted if patch.is_held => "held",
@@ -79,6 +83,7 @@ fn end_of_chain(state: &State, number: u64) -> &'static str {
             "waits for nothing: it is written when somebody wants it or it is old enough"
         }
         Some("waiting") => "waits",
+        Some("discarded") => NOT_NEEDED,
         _ => "is on the disk",
     }
 }

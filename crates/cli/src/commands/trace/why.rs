@@ -64,6 +64,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let bytes = read(&args.file)?;
     let trace = opened(&args.file, &bytes)?;
     let failed = |why| Error::at_path(COMMAND, &args.file, why);
+    if args.wait.is_some() || args.block.is_some() {
+        let (is_cut, lost) = trace.missing().map_err(failed)?;
+        warn_of_missing(&args.file, is_cut, lost);
+    }
     let (text, json) = match (args.wait, args.block) {
         (Some(ticket), _) => about_wait(args, &trace, ticket)?,
         (None, Some(block)) => {
@@ -78,7 +82,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
             };
             let mut is_known = args.patch.is_some();
             let seen = |state: &State| is_known |= wanted.is_under_way(state);
-            let state = walk_to(&trace, args.at, Keep::Live, seen).map_err(failed)?;
+            // What became of a patch is to be known of a crash.
+            let keep = match args.with {
+                Some(_) => Keep::Everything,
+                None => Keep::Live,
+            };
+            let state = walk_to(&trace, args.at, keep, seen).map_err(failed)?;
             warn_of_missing(&args.file, state.is_cut, state.lost);
             match (args.with, args.without) {
                 (Some(with), Some(without)) => about_crash(args, &state, with, without)?,

@@ -19,7 +19,9 @@ pub struct Replayed {
     pub bytes: u64,
     /// Batches that were on their way at the end: nobody knows what of them is there.
     pub left_out: u64,
-    /// The trace has all of the recording. Otherwise what was replayed is an earlier state.
+    /// Batches that were on their way when the recording began: what they wrote is not in the trace.
+    pub unknown: u64,
+    /// The trace has all of the recording, and of each batch what it wrote. Otherwise what was replayed is an earlier state.
     pub is_whole: bool,
     /// The time of its last record, since the mount.
     pub until: Duration,
@@ -59,10 +61,12 @@ pub fn replay(
                 pieces.push((volume, offset_bytes, bytes.to_vec()));
             }
             Record::Flushed { number } => {
+                let Some(pieces) = on_their_way.remove(&number) else {
+                    done.unknown += 1;
+                    continue;
+                };
                 done.batches += 1;
-                for (volume, offset_bytes, bytes) in
-                    on_their_way.remove(&number).unwrap_or_default()
-                {
+                for (volume, offset_bytes, bytes) in pieces {
                     done.bytes += bytes.len() as u64;
                     write(volume, offset_bytes, &bytes).map_err(Error::Device)?;
                 }
@@ -72,7 +76,7 @@ pub fn replay(
             _ => {}
         }
     }
-    done.is_whole &= !records.is_cut();
+    done.is_whole &= !records.is_cut() && done.unknown == 0;
     done.left_out = on_their_way.len() as u64;
     Ok(done)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use backstitch_device::WriteRequest;
 use backstitch_store::{Happening, Scope, VolumeId, Watcher};
+use backstitch_trace::replay::replay;
 use backstitch_trace::stats::Stats;
 use backstitch_trace::{Keep, Moment, Recorder, Recording, RecordingError, Trace, state_at};
 
@@ -71,6 +72,29 @@ fn a_batch_that_is_not_all_there_is_missing() {
     let bytes = recorder.finish();
     let state = state_at(&Trace::new(&bytes).unwrap(), Moment::End, Keep::Live);
     assert_eq!(state.unwrap().lost, Some(1));
+}
+
+#[test]
+fn a_batch_that_was_on_its_way_at_the_beginning_is_missing() {
+    let recording = Recording {
+        with_contents: true,
+        ..Recording::default()
+    };
+    let recorder = Recorder::in_memory(&recording, 1 << 20);
+    for number in [7, 8] {
+        if number == 8 {
+            recorder.happened(&Happening::Batch {
+                now: Duration::ZERO,
+                number,
+                goal: "sync",
+                writes: &[],
+            });
+        }
+        recorder.happened(&Happening::Flushed(Duration::ZERO, number));
+    }
+    let bytes = recorder.finish();
+    let done = replay(&Trace::new(&bytes).unwrap(), |_, _, _| Ok(())).unwrap();
+    assert_eq!((done.batches, done.unknown, done.is_whole), (1, 1, false));
 }
 
 /// Waits before its first write until it is let go.

@@ -32,21 +32,20 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let bytes = read(&args.file)?;
     let trace = opened(&args.file, &bytes)?;
+    // All that can be wrong with it is found before anything is written.
+    let failed = |why| Error::at_path(COMMAND, &args.file, why);
+    replay(&trace, |volume, _, _| check_volume(volume)).map_err(failed)?;
     let device = FileDevice::open(&args.image, OpenOptions::default())
         .map_err(|why| Error::at_path(COMMAND, &args.image, why))?;
     let done = replay(&trace, |volume, offset_bytes, bytes| {
-        if volume != 0 {
-            return Err(
-                "it wrote to several devices: a journal of its own cannot be replayed".into(),
-            );
-        }
+        check_volume(volume)?;
         let request = WriteRequest {
             offset_bytes,
             buffers: vec![bytes.into()],
         };
         device.submit(&[request]).map_err(|why| why.to_string())
     });
-    let done = done.map_err(|why| Error::at_path(COMMAND, &args.file, why))?;
+    let done = done.map_err(failed)?;
     let flushed = device.flush();
     flushed.map_err(|why| Error::at_path(COMMAND, &args.image, why))?;
     drop(device);
@@ -59,6 +58,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             "batches": done.batches,
             "bytes": done.bytes,
             "left_out": done.left_out,
+            "unknown": done.unknown,
             "is_whole": done.is_whole,
         });
         show::print_json(COMMAND, &report)?;
@@ -75,12 +75,27 @@ pub(super) fn run(args: &Args) -> Result<()> {
     check(args, &done)
 }
 
+/// Fails where a write is not to the image.
+fn check_volume(volume: u32) -> std::result::Result<(), String> {
+    match volume {
+        0 => Ok(()),
+        _ => Err("it wrote to several devices: a journal of its own cannot be replayed".into()),
+    }
+}
+
 /// Fails where the image is not what it was when the recording ended.
 fn check(args: &Args, done: &Replayed) -> Result<()> {
     if done.is_whole {
         return Ok(());
     }
-    let seconds = done.until.as_secs_f64();
-    let why = format!("not complete: the image is what it was {seconds:.3} s after the mount");
+    let why = match done.unknown {
+        0 => {
+            let seconds = done.until.as_secs_f64();
+            format!("not complete: the image is what it was {seconds:.3} s after the mount")
+        }
+        unknown => format!(
+            "not complete: {unknown} batches were on their way when the recording began, and what they wrote is not in it"
+        ),
+    };
     Err(Error::at_path(COMMAND, &args.file, why))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::names::printable;
 use crate::record::{Record, class_word};
 use crate::state::{Keep, Standing, State};
 use crate::{Error, Trace};
@@ -198,8 +199,11 @@ impl Stats {
                 operations => format!("{:.2}", of.created as f64 / operations as f64),
             };
             out += &format!(
-                "{word:<16} {:>12} {:>12} {:>12} {each:>12}\n",
-                of.operations, of.created, of.merged
+                "{:<16} {:>12} {:>12} {:>12} {each:>12}\n",
+                printable(word),
+                of.operations,
+                of.created,
+                of.merged
             );
         }
         out += &format!(
@@ -213,6 +217,7 @@ impl Stats {
             out += &format!("  patches rolled back: {cause:<18} {count:>12}\n");
         }
         for (goal, count) in &self.batches {
+            let goal = printable(goal);
             out += &format!("batches for: {goal:<27} {count:>12}\n");
         }
         out += &format!(

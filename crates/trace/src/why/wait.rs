@@ -51,11 +51,12 @@ pub fn wait(trace: &Trace<'_>, ticket: Option<u64>) -> Result<Option<Wait>, Erro
                 ticket: found,
                 patches,
             } if ticket.is_none_or(|wanted| wanted == found) => {
-                let begun = begin(&state, found, patches);
+                open.retain(|wait| wait.ticket != found);
+                let rounds = rounds_of(&state, patches);
                 let least = best.iter().chain(&open).map(|wait| wait.rounds).max();
                 // Those that cannot be the longest one any more need not be followed.
-                if ticket.is_some() || least.is_none_or(|least| begun.rounds > least) {
-                    open.push(begun);
+                if ticket.is_some() || least.is_none_or(|least| rounds > least) {
+                    open.push(begin(&state, found, patches));
                 }
             }
             Record::Flushed { number } => {
@@ -79,6 +80,12 @@ fn longer(best: Option<Wait>, wait: Wait) -> Option<Wait> {
         Some(best) if best.rounds >= wait.rounds => Some(best),
         _ => Some(wait),
     }
+}
+
+fn rounds_of(state: &State, targets: &[u64]) -> u32 {
+    let mut rounds = Rounds::new(state);
+    let all = targets.iter().map(|target| rounds.of(*target));
+    all.max().unwrap_or(0)
 }
 
 fn begin(state: &State, ticket: u64, targets: &[u64]) -> Wait {

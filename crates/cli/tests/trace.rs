@@ -415,6 +415,63 @@ fn a_recording_that_could_not_keep_up_fails() {
 }
 
 #[test]
+fn a_recorder_whose_output_takes_nothing_can_be_ended() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let _mount = Mount::new(&bench);
+    bench.shell("mkfifo pipe");
+    // Nobody reads: it waits in the opening of its output.
+    let recording = spawn(&bench, "-o pipe mnt");
+    std::thread::sleep(Duration::from_millis(500));
+    signal(&recording, rustix::process::Signal::TERM);
+    ended(recording);
+    // Somebody has opened it, and reads nothing.
+    let script = "exec < pipe; exec sleep 60";
+    let mut reader = Command::new("sh");
+    let reader = reader.args(["-c", script]).current_dir(bench.path(""));
+    let mut reader = reader.spawn().unwrap();
+    let recording = spawn(&bench, "--contents -o pipe mnt");
+    std::thread::sleep(Duration::from_millis(500));
+    bench.shell("head -c 1000000 /dev/urandom > mnt/a; $BACKSTITCH sync mnt");
+    for _ in 0..2 {
+        signal(&recording, rustix::process::Signal::INT);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    ended(recording);
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    bench.line("umount mnt").good();
+}
+
+#[test]
+fn a_reader_that_is_slow_does_not_hold_up_the_unmount_for_long() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let _mount = Mount::new(&bench);
+    bench.shell("mkfifo pipe");
+    // 64 KiB every half a second, of 8 MB.
+    let script =
+        "while dd bs=64k count=1 iflag=fullblock status=none | grep -q ''; do sleep 0.5; done";
+    let mut reader = Command::new("sh");
+    reader.args(["-c", &format!("exec < pipe; {script}")]);
+    let mut reader = reader.current_dir(bench.path("")).spawn().unwrap();
+    let recording = spawn(&bench, "--contents -o pipe mnt");
+    std::thread::sleep(Duration::from_millis(500));
+    bench.shell("head -c 8000000 /dev/urandom > mnt/a; $BACKSTITCH sync mnt");
+    let began = Instant::now();
+    bench.line("umount mnt").good();
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    let done = ended(recording).refused(1);
+    assert!(done.stderr.contains("cut off"), "{}", done.stderr);
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+}
+
+#[test]
 fn what_is_missing_of_a_trace_is_said() {
     let bench = Bench::new();
     bench
@@ -423,7 +480,8 @@ fn what_is_missing_of_a_trace_is_said() {
     let length = std::fs::metadata(bench.path("t.trace")).unwrap().len();
     for (name, bytes) in [("little", 5000), ("most", length - 10)] {
         bench.shell(&format!("head -c {bytes} t.trace > {name}"));
-        for what in ["show", "stats", "graph"] {
+        let questions = ["show", "stats", "graph", "why --block=1"];
+        for what in questions {
             let done = bench.line(&format!("trace {what} {name}")).good();
             assert!(done.stderr.contains("cut off"), "{what}: {}", done.stderr);
         }

@@ -5,11 +5,14 @@ use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::{TRACE_XATTR, VERSION, WITH_CONTENTS};
 
+/// A mount's process that says nothing for so long is given up.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest name of an abstract socket.
 const MOST_NAME_BYTES: usize = 107;
 /// The longest description of a recording's end.
@@ -52,10 +55,18 @@ pub fn begin_trace(dir: &Path, with_contents: bool) -> io::Result<TraceStream> {
     let flags = if with_contents { WITH_CONTENTS } else { 0 };
     // A refusal can come before that, and then it cannot be written.
     let asked = socket.write_all(&[VERSION, flags]);
+    socket.set_read_timeout(Some(ANSWER_PATIENCE))?;
     let mut errno = [0; 4];
     if let Err(error) = socket.read_exact(&mut errno) {
+        let error = match error.kind() {
+            // That is how the system says it of sockets.
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        };
         return Err(asked.err().unwrap_or(error));
     }
+    // The trace itself comes when something happens.
+    socket.set_read_timeout(None)?;
     match i32::from_le_bytes(errno) {
         0 => Ok(TraceStream(socket)),
         errno => Err(io::Error::from_raw_os_error(errno)),

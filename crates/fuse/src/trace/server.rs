@@ -1,11 +1,13 @@
 //! The mount's side of the socket.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,7 +23,8 @@ use super::{REQUEST_BYTES, VERSION, WITH_CONTENTS};
 
 /// Who connects and says nothing is let go after so long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A reader that takes nothing for so long is given up. An unmount waits no longer for it.
+/// A reader that takes nothing for so long is given up. An unmount waits no longer for it, whatever
+/// it takes meanwhile.
 const READER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether a recording has ended by itself.
 const LOOK: Timespec = Timespec {
@@ -39,6 +42,8 @@ struct Source {
     image: String,
     is_recording: AtomicBool,
     clients: AtomicUsize,
+    /// Who reads the recording under way.
+    reader: Mutex<Option<UnixStream>>,
 }
 
 /// The recordings of one mount: one at a time. The socket is there from the first time on that
@@ -60,6 +65,8 @@ struct Server {
     name: String,
     stop: OwnedFd,
     thread: JoinHandle<()>,
+    /// Tells nothing, and is over when the thread is.
+    done: Receiver<()>,
 }
 
 impl Traces {
@@ -69,6 +76,7 @@ impl Traces {
             image: image.to_owned(),
             is_recording: AtomicBool::new(false),
             clients: AtomicUsize::new(0),
+            reader: Mutex::default(),
         };
         Traces {
             source: Arc::new(source),
@@ -89,13 +97,19 @@ impl Traces {
             .map(|server| server.name.clone().into_bytes())
     }
 
-    /// Ends the recording under way, if there is one, and waits until its reader has everything.
-    /// For a mount that has ended.
+    /// Ends the recording under way, if there is one, and waits until its reader has everything, or
+    /// has had its time. For a mount that has ended.
     pub(crate) fn end(&self) {
         let Some(server) = self.server.lock().take() else {
             return;
         };
         drop(server.stop);
+        if server.done.recv_timeout(READER_PATIENCE) == Err(RecvTimeoutError::Timeout)
+            && let Some(reader) = &*self.source.reader.lock()
+        {
+            // It may be gone already.
+            let _ = reader.shutdown(Shutdown::Both);
+        }
         // A thread that has died has told its reader nothing more; nobody else waits for it.
         let _ = server.thread.join();
     }
@@ -112,8 +126,17 @@ fn start(source: &Arc<Source>) -> io::Result<Server> {
     let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let source = source.clone();
     let thread = std::thread::Builder::new().name("backstitch-trace".into());
-    let thread = thread.spawn(move || serve(&source, &listener, &Arc::new(stopped)))?;
-    Ok(Server { name, stop, thread })
+    let (running, done) = sync_channel(0);
+    let thread = thread.spawn(move || {
+        let _running: SyncSender<()> = running;
+        serve(&source, &listener, &Arc::new(stopped));
+    })?;
+    Ok(Server {
+        name,
+        stop,
+        thread,
+        done,
+    })
 }
 
 /// Accepts connections until it is stopped, and waits for those under way.
@@ -190,18 +213,19 @@ fn refuse(socket: &mut UnixStream, errno: Errno) {
 }
 
 /// A recording is under way as long as this lives.
-struct Claim<'s>(&'s AtomicBool);
+struct Claim<'s>(&'s Source);
 
 impl<'s> Claim<'s> {
-    fn on(flag: &'s AtomicBool) -> Option<Claim<'s>> {
+    fn on(source: &'s Source) -> Option<Claim<'s>> {
         // Not `then_some`: a claim that is made is given back.
-        (!flag.swap(true, Ordering::AcqRel)).then(|| Claim(flag))
+        (!source.is_recording.swap(true, Ordering::AcqRel)).then(|| Claim(source))
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        *self.0.reader.lock() = None;
+        self.0.is_recording.store(false, Ordering::Release);
     }
 }
 
@@ -215,7 +239,7 @@ fn attend(source: &Source, mut socket: UnixStream, stopped: &OwnedFd) -> io::Res
         refuse(&mut socket, Errno::PROTO);
         return Ok(());
     }
-    let Some(_claim) = Claim::on(&source.is_recording) else {
+    let Some(_claim) = Claim::on(source) else {
         refuse(&mut socket, Errno::BUSY);
         return Ok(());
     };
@@ -228,6 +252,7 @@ fn attend(source: &Source, mut socket: UnixStream, stopped: &OwnedFd) -> io::Res
         }),
         with_contents: flags & WITH_CONTENTS != 0,
     };
+    *source.reader.lock() = Some(socket.try_clone()?);
     socket.write_all(&0_i32.to_le_bytes())?;
     let recorder = Recorder::into_writer(&recording, Frames(socket.try_clone()?))?;
     let recorder = Arc::new(recorder);

@@ -18,7 +18,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -58,8 +58,21 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The last signal that would have ended the command; 0 where none has come.
-type Told = Arc<AtomicUsize>;
+/// What is to become of a signal that would end the command.
+#[derive(Default)]
+struct Told {
+    /// It does end it: nothing is under way that would have to be cleared up.
+    is_deadly: Arc<AtomicBool>,
+    /// The last one; 0 where none has come.
+    last: Arc<AtomicUsize>,
+}
+
+impl Told {
+    /// From now on signals are only noted, or not.
+    fn only_note(&self, notes: bool) {
+        self.is_deadly.store(!notes, Relaxed);
+    }
+}
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let told = catch_signals()?;
@@ -90,7 +103,10 @@ fn of_mount(args: &Args, dir: &Path, device: u64, told: &Told) -> Result<ExitCod
             "trace: recording {dir} into {output} until Ctrl-C"
         ));
     }
+    told.only_note(true);
     let ran = wait(args, None, told, &copier);
+    // Who reads the output may take no more of it.
+    told.only_note(false);
     ender.end();
     let copied = join(args, copier);
     finish(args, ran?, copied?)
@@ -106,6 +122,7 @@ fn of_image(args: &Args, image: &Path, told: &Told) -> Result<ExitCode> {
         image: Some(image.to_owned()),
     };
     let mut output = Output::open(&args.output, &taken)?;
+    told.only_note(true);
     let mut mounted = Mounted::new(image)?;
     let stream = begin(args, &mounted.dir)?;
     let ender = stream.ender();
@@ -117,6 +134,7 @@ fn of_image(args: &Args, image: &Path, told: &Told) -> Result<ExitCode> {
     if ended.is_err() {
         ender.end();
     }
+    told.only_note(false);
     let copied = join(args, copier);
     let (ran, copied) = (ran?, copied?);
     ended?;
@@ -195,11 +213,15 @@ fn join(args: &Args, copier: Copier) -> Result<TraceEnd> {
     }
 }
 
-/// From now on a signal that would end the command is noted.
+/// From now on a signal that would end the command is noted, where it does not end it.
 fn catch_signals() -> Result<Told> {
     let told = Told::default();
+    told.only_note(false);
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_usize(signal, told.clone(), signal as usize)
+        signal_hook::flag::register_conditional_default(signal, told.is_deadly.clone())
+            .and_then(|_| {
+                signal_hook::flag::register_usize(signal, told.last.clone(), signal as usize)
+            })
             .map_err(|error| Error::failed(COMMAND, "signals", host(&error)))?;
     }
     Ok(told)
@@ -213,7 +235,7 @@ fn wait(args: &Args, within: Option<&Path>, told: &Told, copier: &Copier) -> Res
     };
     let began = Instant::now();
     loop {
-        let signal = told.swap(0, Relaxed);
+        let signal = told.last.swap(0, Relaxed);
         if let Some(child) = &mut child {
             let failed = |error: std::io::Error| Error::failed(COMMAND, "waiting", host(&error));
             if let Some(status) = child.try_wait().map_err(failed)? {

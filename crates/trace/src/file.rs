@@ -187,6 +187,7 @@ impl<'t> Trace<'t> {
             number: 0,
             left: 0,
             is_cut: false,
+            has_ended: false,
         }
     }
 }
@@ -202,6 +203,8 @@ pub struct Records<'t> {
     number: u64,
     left: u32,
     is_cut: bool,
+    /// The last record is one that ends a recording.
+    has_ended: bool,
 }
 
 impl<'t> Records<'t> {
@@ -225,12 +228,16 @@ impl<'t> Records<'t> {
         let record = Record::decode(&mut body, &mut self.cx, list);
         self.body = Rest(&self.body.0[self.body.0.len() - body.0.len()..]);
         match record {
-            Ok(record) => Ok(Some((number, record))),
+            Ok(record) => {
+                self.has_ended = matches!(record, Record::Finished | Record::Lost { .. });
+                Ok(Some((number, record)))
+            }
             Err(damage) => Err(self.damaged(damage)),
         }
     }
 
-    /// Whether the file ends in the middle of a chunk: its recorder was killed. Known at the end.
+    /// Whether the file ends before the recording did: its recorder was killed, or the mount's
+    /// process. Known at the end.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -247,6 +254,7 @@ impl<'t> Records<'t> {
     fn next_chunk(&mut self) -> Result<bool, Error> {
         let chunks = self.chunks;
         if chunks.is_empty() {
+            self.is_cut |= !self.has_ended;
             return Ok(false);
         }
         if chunks.len() >= 4 && chunks[..4] != CHUNK_MAGIC {

@@ -278,6 +278,7 @@ fn text(record: &Record<'_>, state: &State) -> String {
         Record::Lost { events } => {
             format!("the trace ends here: {events} events after this could not be kept")
         }
+        Record::Finished => "the recording ends".to_owned(),
         Record::Time(_) | Record::Place { .. } => String::new(),
     }
 }

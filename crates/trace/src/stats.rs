@@ -71,7 +71,7 @@ pub struct Stats {
     pub discarded: u64,
     /// How many events are missing at the trace's end, where any are.
     pub lost: Option<u64>,
-    /// The file ends in the middle of a chunk.
+    /// The file ends before the recording did.
     pub is_cut: bool,
 }
 

@@ -72,7 +72,7 @@ proptest! {
 
     #[test]
     fn any_bytes_behind_a_good_checksum(body in prop::collection::vec(prop_oneof![
-        3 => 0u8..27,
+        3 => 0u8..28,
         1 => any::<u8>(),
     ], 0..200), records in 0u32..80) {
         use_all_of(&trace_of(&body, records));

@@ -10,7 +10,9 @@ use backstitch_device::WriteRequest;
 use backstitch_store::{Happening, Scope, VolumeId, Watcher};
 use backstitch_trace::replay::replay;
 use backstitch_trace::stats::Stats;
-use backstitch_trace::{Keep, Moment, Recorder, Recording, RecordingError, Trace, state_at};
+use backstitch_trace::{
+    CHUNK_MAGIC, Keep, Moment, Recorder, Recording, RecordingError, Trace, state_at,
+};
 
 /// Bytes of the name in each operation: one operation fills a chunk.
 const NAME_BYTES: usize = 64 << 10;
@@ -95,6 +97,25 @@ fn a_batch_that_was_on_its_way_at_the_beginning_is_missing() {
     let bytes = recorder.finish();
     let done = replay(&Trace::new(&bytes).unwrap(), |_, _, _| Ok(())).unwrap();
     assert_eq!((done.batches, done.unknown, done.is_whole), (1, 1, false));
+}
+
+#[test]
+fn a_trace_that_ends_between_two_chunks_is_cut_off_all_the_same() {
+    let recorder = Recorder::in_memory(&Recording::default(), 1 << 20);
+    for number in 0..5 {
+        operate(&recorder, number);
+    }
+    let bytes = recorder.finish();
+    let starts = bytes.windows(4).enumerate();
+    let starts = starts.filter(|(_, window)| *window == CHUNK_MAGIC);
+    let ends: Vec<usize> = starts.map(|(at, _)| at).collect();
+    assert!(ends.len() > 4, "{ends:?}");
+    for end in ends {
+        let state = state_at(&Trace::new(&bytes[..end]).unwrap(), Moment::End, Keep::Live);
+        assert!(state.unwrap().is_cut, "{end}");
+    }
+    let state = state_at(&Trace::new(&bytes).unwrap(), Moment::End, Keep::Live);
+    assert!(!state.unwrap().is_cut);
 }
 
 /// Waits before its first write until it is let go.

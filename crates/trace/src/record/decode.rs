@@ -115,6 +115,7 @@ impl Record<'_> {
             26 => Record::Discard {
                 block: rest.small()?,
             },
+            27 => Record::Finished,
             code => return Err(Damage::Kind(code)),
         })
     }

@@ -37,7 +37,7 @@ impl Record<'_> {
                 put(out, range_bytes.0);
                 put(out, range_bytes.1);
             }
-            Record::End => {}
+            Record::End | Record::Finished => {}
             Record::Lost { events } => put(out, events),
             Record::Made { object } => put(out, object),
             Record::Create {

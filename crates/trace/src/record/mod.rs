@@ -146,10 +146,12 @@ pub enum Record<'a> {
     Harden { patch: u64 },
     /// What no write has taken up of the block never will be written.
     Discard { block: u32 },
+    /// The trace ends here, and has all of the recording.
+    Finished,
 }
 
 /// The kinds of records, by their code.
-pub const KINDS: [&str; 27] = [
+pub const KINDS: [&str; 28] = [
     "time",
     "place",
     "begin",
@@ -177,6 +179,7 @@ pub const KINDS: [&str; 27] = [
     "lost",
     "harden",
     "discard",
+    "finished",
 ];
 
 impl Record<'_> {
@@ -210,6 +213,7 @@ impl Record<'_> {
             Record::Lost { .. } => 24,
             Record::Harden { .. } => 25,
             Record::Discard { .. } => 26,
+            Record::Finished => 27,
         }
     }
 

@@ -249,7 +249,7 @@ impl Inner {
     fn end(&mut self) -> Ending {
         let (mut rest, mut lost) = (Vec::new(), None);
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Recording => {}
+            Stage::Recording => self.chunk.put(&Record::Finished),
             Stage::Full {
                 unsent,
                 lost: events,

@@ -102,7 +102,7 @@ impl State {
                 }
             }
             Record::Discard { block } => self.discard(block),
-            Record::Settle { .. } | Record::Contents { .. } => {}
+            Record::Settle { .. } | Record::Contents { .. } | Record::Finished => {}
         }
         self.records += 1;
     }

@@ -125,7 +125,7 @@ pub struct State {
     pub(crate) has_discarded: bool,
     /// How many events are missing at the trace's end, where any are.
     pub lost: Option<u64>,
-    /// The file ends in the middle of a chunk. Known at its end.
+    /// The file ends before the recording did. Known at its end.
     pub is_cut: bool,
     /// Versions of which the trace says that other patches were rolled back than the state knows.
     pub mismatches: u64,

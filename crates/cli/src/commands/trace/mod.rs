@@ -75,7 +75,7 @@ fn warn_of_missing(path: &Path, is_cut: bool, lost_events: Option<u64>) {
     let path = path.display();
     if is_cut {
         warn_line(&format!(
-            "trace: {path}: cut off in the middle: its recorder was killed, or is still writing"
+            "trace: {path}: cut off before its end: its recorder was killed, or is still writing"
         ));
     }
     if let Some(events) = lost_events {

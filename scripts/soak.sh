@@ -1,6 +1,6 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
-# test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, torn, sync, reclaim, nested, families,
+# test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, canaries, torn, sync, reclaim, nested, families,
 # histories, faults, memory, recovery, costs, cases, load, mutants, states, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
 # THREADS=n bounds what the explorer takes.
 set -eu
@@ -84,6 +84,9 @@ part_sync() {
 # Every state is reclaimed to the end (RECLAIM=1), with crashes inside; one in 64 in use too.
 part_reclaim() { explorer --workload ace:1 --opt "${OPT:-both}" --reclaim "${RECLAIM:-1}" --in-use 64; }
 
+# Where nothing is broken nothing is found, in every state of the scripts that show what is.
+part_canaries() { BACKSTITCH_NEW_EACH=100000000 tests crash --test canaries; }
+
 part_nested() { BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" tests crash --test nested; }
 
 part_histories() {
@@ -139,7 +142,7 @@ part_fuzz() {
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore ablate torn sync reclaim nested families histories faults memory recovery costs cases load mutants states fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs cases load mutants states fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

@@ -169,6 +169,9 @@ impl Provoking {
         [
             Rule::RememberedWhileNamed.id(),
             Rule::NameIsPendingUntilReach.id(),
+            // Found, but only after half the time that all others take together.
+            Rule::MovedOnlyInOneLeaf.id(),
+            Rule::MovingAgainAfterMark.id(),
         ]
         .contains(&self.rule)
     }
@@ -182,6 +185,7 @@ impl Provoking {
             Rule::MovingAfterEarlierNames.id(),
             Rule::MovingAgainAfterMark.id(),
             Rule::RememberedWhileCleared.id(),
+            Rule::MoveWithinUnit.id(),
         ]
         .contains(&self.rule);
         leaves_no_hint || self.is_in_recovery()

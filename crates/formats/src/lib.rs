@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, DeviceError, OverlayDevice};
 use backstitch_ext_tools::ExtTools;
-use backstitch_layout::tools::{CheckError, RepairOptions, Tools};
+use backstitch_layout::tools::{CheckError, Losses, RepairOptions, Tools};
 use backstitch_layout::{JournalHost, LayoutKind};
 use backstitch_rules::Site;
 use backstitch_ufs_tools::UfsTools;
@@ -162,8 +162,8 @@ pub fn of(device: &dyn BlockDevice) -> Layout {
 pub struct FoundByCopy {
     /// The layout.
     pub layout: Layout,
-    /// Whether the rest of the device is as the copy says: names can be reached from the root, and
-    /// most of them stay. Otherwise an earlier file system may have left the copy.
+    /// Whether the rest of the device is as the copy says: most names stay in their directories.
+    /// Otherwise an earlier file system may have left the copy.
     pub makes_sense: bool,
 }
 
@@ -184,9 +184,9 @@ pub fn found_by_copies(
                 if outcome.after.is_none_or(|after| after.ended_early) {
                     continue;
                 }
-                let makes_sense = outcome.losses.is_some_and(|losses| {
-                    losses.names_before > losses.names_gone + losses.moved_to_lost_found
-                });
+                let makes_sense = outcome
+                    .losses
+                    .is_some_and(|losses| most_names_stay(&losses));
                 found.push(FoundByCopy {
                     layout,
                     makes_sense,
@@ -200,6 +200,14 @@ pub fn found_by_copies(
         Some(error) => Err(error),
         None => Ok(found),
     }
+}
+
+/// Whether more names are kept than are lost: where they were, or (when the root is lost) within
+/// directories that move to `lost+found`.
+fn most_names_stay(losses: &Losses) -> bool {
+    let kept = losses.names_before - losses.names_gone + losses.moved_with_names;
+    let nameless = losses.moved_to_lost_found - losses.moved_with_names;
+    kept > losses.names_gone + nameless
 }
 
 #[cfg(test)]

@@ -54,6 +54,28 @@ fn a_repair_finds_each_layout_by_a_copy() {
     }
 }
 
+/// The directory tree below a lost root says as much as one that can be reached.
+#[test]
+fn a_repair_finds_a_file_system_that_lost_its_root_too() {
+    let bench = Bench::new();
+    bench.image("a.img", "--force -t ext2 -b 1024 -s 32M");
+    bench.shell(
+        "mkdir d; for i in 1 2 3 4 5; do echo kept > d/$i; done; $BACKSTITCH cp -r d a.img:/",
+    );
+    let image = std::fs::OpenOptions::new()
+        .write(true)
+        .open(bench.path("a.img"));
+    // The superblock, the descriptors (and room for more), both bitmaps and the first four inodes.
+    image
+        .unwrap()
+        .write_all_at(&[0; 132 << 10], 1 << 10)
+        .unwrap();
+    assert_eq!(bench.line("fsck -y a.img").code, 1);
+    bench.line("fsck -n a.img").good();
+    let found = bench.line("ls -R a.img:/lost+found").good().text();
+    assert!(found.contains('5'), "{found}");
+}
+
 #[test]
 fn where_two_layouts_find_copies_the_type_must_be_named() {
     let bench = Bench::new();

@@ -4,7 +4,7 @@
 
 use std::hash::Hasher;
 
-use rustc_hash::{FxHashSet, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use super::repair::Losses;
 
@@ -23,11 +23,11 @@ impl Losses {
         lost_and_found: &[u8],
     ) -> Result<Losses, E> {
         let mut losses = Losses::default();
-        let (mut kept, mut found) = (FxHashSet::default(), FxHashSet::default());
+        let (mut kept, mut found) = (FxHashSet::default(), FxHashMap::default());
         after(&mut |path| {
             kept.insert(hash_of(path));
-            if path.starts_with(lost_and_found) {
-                found.insert(hash_of(path));
+            if let Some(within) = path.strip_prefix(lost_and_found) {
+                found.insert(hash_of(path), within.contains(&b'/'));
             }
         })?;
         before(&mut |path| {
@@ -42,6 +42,7 @@ impl Losses {
             }
         })?;
         losses.moved_to_lost_found = found.len() as u64;
+        losses.moved_with_names = found.values().filter(|is_named| **is_named).count() as u64;
         Ok(losses)
     }
 }

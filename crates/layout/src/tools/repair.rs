@@ -137,6 +137,8 @@ pub struct Losses {
     pub gone: Vec<String>,
     /// Files and directories that are in `lost+found` afterwards and were not before.
     pub moved_to_lost_found: u64,
+    /// Of those, the ones that keep a name: they are in a directory that was moved.
+    pub moved_with_names: u64,
     /// Pointers to blocks cleared: each leaves a hole in a file, or cuts it.
     pub pointers_cleared: u64,
 }

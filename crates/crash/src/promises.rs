@@ -16,7 +16,7 @@ use backstitch_ordering::{Operation, Volume};
 use crate::contents::Contents;
 use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
 use twox_hash::xxhash3_128::Hasher;
-use versions::{first_foreign, is_left_by_long_cut, is_size_of};
+use versions::{first_foreign, is_size_of};
 
 /// The file that a log of ours is in, which changes as that is written.
 const OWN_LOG: &str = "/.lffs-log";
@@ -367,8 +367,7 @@ impl Check<'_> {
         let is_excused = |version: usize, at: u64, byte: u8| {
             let is_given = object.was_given(at / block_bytes, version);
             let was_held = byte == 0 || object.was_left_behind(at, block_bytes);
-            let is_left = || is_left_by_long_cut(allowed, version, at, byte);
-            may_be_stale && (is_given || was_held && was_behind(version, at) || is_left())
+            may_be_stale && (is_given || was_held && was_behind(version, at))
         };
         let foreign = first_foreign(&shown, allowed, cuts_are_atomic, is_excused);
         if let Some((at, byte)) = foreign {

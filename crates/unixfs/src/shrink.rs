@@ -62,8 +62,8 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         now: Timestamp,
     ) -> Step<()> {
-        let is_truncating = self.inodes.get(&number).is_some_and(|s| s.is_truncating);
-        if !self.has_leaks && !is_truncating || !holds(Rule::GrowthDropsLeftovers) {
+        let may_have_some = self.has_leaks || self.is_truncating(number);
+        if !may_have_some || !holds(Rule::GrowthDropsLeftovers) {
             return Ok(());
         }
         let blocks = inode.size().div_ceil(self.block_size() as u64);
@@ -73,6 +73,11 @@ impl<F: Format> UnixFs<F> {
         }
         self.shrink(v, number, inode, inode.size(), now)?;
         Err(Stop::Again)
+    }
+
+    /// Whether a step of a cut has been done, and there is more.
+    fn is_truncating(&self, number: InodeNumber) -> bool {
+        self.inodes.get(&number).is_some_and(|s| s.is_truncating)
     }
 
     /// A larger size, nothing else. What the last block holds beyond the old size must be zero on
@@ -161,7 +166,13 @@ impl<F: Format> UnixFs<F> {
             false => inode.size().min(cut * bs),
         };
         self.gather_freeing(v, &plan.freed)?;
-        let tail = match is_last {
+        // Once the size hides the tail. Under a journal that is the first step, whose transaction
+        // takes the zeros with it: of a later one nothing may be left that they could follow.
+        let hides_tail = match is_listed {
+            true => !self.is_truncating(number),
+            false => is_last,
+        };
+        let tail = match hides_tail {
             // Under a journal even where it is zeros already: what is written there next comes
             // after the cut with it.
             true => self.gather_zeroing(v, inode, size, self.kept_end(size), is_listed)?,

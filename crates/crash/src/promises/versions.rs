@@ -2,29 +2,12 @@
 
 use crate::contents::{Contents, PIECE};
 
-/// No step of a cut is shorter than what an indirect block of the smallest blocks maps.
-const STEP: u64 = 256 << 10;
-
-/// Whether a byte of a version is what an earlier one had there, before a cut in several steps that
-/// took it off. Where a transaction ends between two of them, the zeros behind the new end come after
-/// it, and what makes the file longer again does not wait for them where contents come at any time.
-pub(super) fn is_left_by_long_cut(
-    versions: &[Contents],
-    version: usize,
-    at: u64,
-    byte: u8,
-) -> bool {
-    let up_to = &versions[..=version];
-    let takes_it =
-        |two: &[Contents]| two[1].len() <= at && two[0].len().saturating_sub(two[1].len()) > STEP;
-    (0..version)
-        .any(|older| up_to[older].byte(at) == Some(byte) && up_to[older..].windows(2).any(takes_it))
-}
-
 /// Whether a file may have this size: that of a version, or whole blocks on the way from one to the
 /// next, for a long write is done in steps, and so is a long cut, unless a crash finds that done or
 /// not (`cuts_are_atomic`).
 pub(super) fn is_size_of(versions: &[Contents], size: u64, cuts_are_atomic: bool) -> bool {
+    /// No step of a cut is shorter than what an indirect block of the smallest blocks maps.
+    const STEP: u64 = 256 << 10;
     let is_between = |two: &[Contents]| {
         let (before, after) = (two[0].len(), two[1].len());
         let is_cut = !cuts_are_atomic && before.saturating_sub(after) > STEP;
@@ -178,25 +161,5 @@ mod tests {
         let grown = [sized(1024), sized(1 << 20)];
         assert!(is_size_of(&grown, 512 << 10, true) && !is_size_of(&grown, 1500, true));
         assert!(is_size_of(&cut, 1024, true));
-    }
-
-    #[test]
-    fn a_long_cut_may_leave_what_it_took_and_a_short_one_may_not() {
-        let contents = |written: usize, len: u64| {
-            let mut contents = Contents::default();
-            contents.write(0, &vec![1; written]);
-            contents.resize(len);
-            contents
-        };
-        for (before, is_left) in [(STEP + 2000, true), (STEP, false)] {
-            let versions = [
-                contents(900, before),
-                contents(100, 100),
-                contents(100, 700),
-            ];
-            assert_eq!(is_left_by_long_cut(&versions, 2, 100, 1), is_left);
-            assert!(!is_left_by_long_cut(&versions, 2, 100, 2));
-            assert!(!is_left_by_long_cut(&versions, 2, 50, 1));
-        }
     }
 }

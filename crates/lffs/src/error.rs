@@ -2,6 +2,8 @@
 
 use backstitch_device::DeviceError;
 use backstitch_wafs::WafsError;
+
+use crate::record::MAX_SPANS;
 use thiserror::Error;
 
 /// The result of what is done with a log.
@@ -55,6 +57,9 @@ pub enum RecordFault {
     /// It changes a block of the log.
     #[error("it changes block {0}, which is the log's")]
     OwnBlock(u64),
+    /// It has more spans than a record is made with.
+    #[error("it has {0} spans, and {MAX_SPANS} are the most")]
+    TooManySpans(usize),
     /// It changes more of a block than there is.
     #[error("it changes bytes behind the end of block {0}")]
     BehindBlock(u64),

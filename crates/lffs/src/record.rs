@@ -205,6 +205,10 @@ fn join_near(spans: &mut Vec<Range<u32>>) {
     });
 }
 
+/// The spans that a record has at most: a longer one is not made, and would have recovery hold as
+/// many blocks in memory.
+pub(crate) const MAX_SPANS: usize = LONG_BYTES / size_of::<RawSpan>();
+
 /// A record as it is made.
 struct Encoder {
     head: RawOperation,
@@ -342,6 +346,11 @@ impl<'a> Record<'a> {
     /// The blocks that were freed.
     pub fn freed(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.freed.iter().map(|block| block.get())
+    }
+
+    /// How many spans there are.
+    pub fn spans_count(&self) -> usize {
+        self.spans.left as usize
     }
 
     /// The bytes that were changed.

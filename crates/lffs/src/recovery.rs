@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, RecordFault, Result};
 use crate::pen::Pen;
 use crate::place::{LogDevice, LogMap};
-use crate::record::{About, Changes, Record, Span, mark_end};
+use crate::record::{About, Changes, MAX_SPANS, Record, Span, mark_end};
 use crate::rules::{Rule, holds};
 
 /// Where the records' bytes belong.
@@ -258,8 +258,13 @@ impl<'d> Unmounted<'d> {
         while let Some(next) = records.next()? {
             let record = parse(next.lsn.0, next.payload)?;
             freed.extend(record.freed().map(|block| (block, all)));
+            let lsn = next.lsn.0;
+            if record.spans_count() > MAX_SPANS {
+                let fault = RecordFault::TooManySpans(record.spans_count());
+                wrong = wrong.or(Some(Error::Record { lsn, fault }));
+            }
             for span in record.spans() {
-                wrong = wrong.or(self.check(home, next.lsn.0, &span).err());
+                wrong = wrong.or(self.check(home, lsn, &span).err());
             }
             all += 1;
             if record.ends_group || !holds(Rule::OnlyWholeGroupsCount) {

@@ -130,6 +130,56 @@ fn what_a_log_says_of_blocks_that_are_not_its_files_systems_is_refused() {
     }
 }
 
+/// Each span may lead to a block of its own, which recovery would hold in memory.
+#[test]
+fn a_record_of_more_spans_than_are_made_is_refused() {
+    for (spans, is_refused) in [(2048_u32, false), (2049, true)] {
+        let log = Arc::new(MemoryDevice::new(1 << 20));
+        Wafs::make(&*log, [5; 16], 0).unwrap();
+        let wafs = Wafs::mount(log.clone(), host_clock()).unwrap();
+        let head = RawOperation {
+            kind: 1,
+            flags: ENDS_GROUP,
+            name_bytes: 0.into(),
+            spans: spans.into(),
+            freed: 0.into(),
+            unused: 0.into(),
+            object: 0.into(),
+        };
+        let mut payload = head.as_bytes().to_vec();
+        for number in 0..spans {
+            let span = RawSpan {
+                block: u64::from(number % 256).into(),
+                offset_bytes: 0.into(),
+                flags: 0.into(),
+                len_bytes: 0.into(),
+            };
+            payload.extend_from_slice(span.as_bytes());
+        }
+        wafs.append(&payload).unwrap();
+        wafs.sync_all().unwrap();
+        drop(wafs);
+        let device = MemoryDevice::new(256 * BLOCK as usize);
+        let whole = std::iter::once(0..log.size_bytes() / u64::from(BLOCK));
+        let unmounted = Unmounted::open(&*log, &Arc::new(LogMap::new(BLOCK, whole))).unwrap();
+        let home = Home {
+            has_log: false,
+            ..home(&device)
+        };
+        let replayed = unmounted.replay(&home);
+        match is_refused {
+            false => assert_eq!(replayed.unwrap().blocks, 256),
+            true => assert!(matches!(
+                replayed.unwrap_err(),
+                Error::Record {
+                    fault: RecordFault::TooManySpans(2049),
+                    ..
+                }
+            )),
+        }
+    }
+}
+
 #[test]
 fn the_log_goes_around_many_times() {
     let (device, map) = made();

@@ -15,7 +15,7 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::xattr::{ENTRY_SIZE, INDEX_USER, XATTR_MAGIC, entry_hash, entry_len};
 use backstitch_ext::format::{GroupDescriptor, directory, group};
-use backstitch_formats::{journal_host, usual};
+use backstitch_formats::{Layout, journal_host, usual};
 use backstitch_journal::Transaction;
 use backstitch_journal::format::Sequence;
 use backstitch_layout::tools::{Info, JournalFeatures, Mkfs};
@@ -30,6 +30,8 @@ use zerocopy::IntoBytes;
 use crate::Input;
 use crate::places::Places;
 
+pub mod ufs;
+
 /// The time of everything in the images.
 pub const TIME_SECONDS: u32 = 1_700_000_000;
 
@@ -37,6 +39,8 @@ pub const TIME_SECONDS: u32 = 1_700_000_000;
 pub struct Base {
     /// What it is called in documents and in names of inputs.
     pub name: &'static str,
+    /// What kind of file system it is.
+    pub layout: Layout,
     /// Whether it has a journal.
     pub has_journal: bool,
     bytes: Arc<MemoryDevice>,
@@ -45,17 +49,33 @@ pub struct Base {
 
 impl Base {
     fn new(name: &'static str, has_journal: bool, device: MemoryDevice) -> Base {
+        let places = Places::of(&device.snapshot());
+        Base::with_places(name, usual(), has_journal, device, places)
+    }
+
+    fn with_places(
+        name: &'static str,
+        layout: Layout,
+        has_journal: bool,
+        device: MemoryDevice,
+        places: Places,
+    ) -> Base {
         Base {
             name,
+            layout,
             has_journal,
-            places: Places::of(&device.snapshot()),
+            places,
             bytes: Arc::new(device),
         }
     }
 
     /// The one that an input's first byte chooses.
     pub fn chosen(input: &mut Input<'_>) -> &'static Base {
-        let bases = all();
+        Base::chosen_of(all(), input)
+    }
+
+    /// The one of these that an input's first byte chooses.
+    pub fn chosen_of(bases: &'static [Base], input: &mut Input<'_>) -> &'static Base {
         &bases[usize::from(input.byte()) % bases.len()]
     }
 
@@ -574,7 +594,7 @@ mod tests {
             };
             let done = done.unwrap_or_default().join(", ");
             assert!(done.starts_with(wanted), "{}: {done}", base.name);
-            let report = crate::targets::fsck::check(&*device).unwrap();
+            let report = crate::targets::fsck::check(base.layout, &*device).unwrap();
             let is_expected = match base.name {
                 "ext2-crashed" => report.is_consistent() && !report.is_clean(),
                 _ => report.is_clean(),

@@ -24,7 +24,10 @@ pub fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (number, base) in base::all().iter().enumerate() {
         seeds.extend(of_image(base.name, &base.bytes()));
-        seeds.extend(damages(number as u8, base));
+        seeds.extend(damages(["fsck", "mount"], number as u8, base));
+    }
+    for (number, base) in base::ufs::all().iter().enumerate() {
+        seeds.extend(damages(["ufs_fsck", "ufs_mount"], number as u8, base));
     }
     seeds.extend(replays());
     seeds.extend(acls());
@@ -126,7 +129,7 @@ pub fn trees() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
 
 /// For each kind of place one damage by each method, and the image as it is; two orderings for a
 /// mount.
-fn damages(number: u8, base: &Base) -> Vec<Seed> {
+fn damages([check, mount]: [&'static str; 2], number: u8, base: &Base) -> Vec<Seed> {
     let mut lists = vec![("sound".to_owned(), Vec::new())];
     for (kind, places) in base.places().enumerate() {
         for method in 0..8_u8 {
@@ -148,11 +151,11 @@ fn damages(number: u8, base: &Base) -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (what, list) in lists {
         let name = format!("{}-{what}", base.name);
-        seeds.push(("fsck", name.clone(), [&[number][..], &list].concat()));
+        seeds.push((check, name.clone(), [&[number][..], &list].concat()));
         for how in [0, 1] {
             let head = [number, how + number % 4, 0];
             let input = [&head[..], &list].concat();
-            seeds.push(("mount", format!("{name}-{how}"), input));
+            seeds.push((mount, format!("{name}-{how}"), input));
         }
     }
     seeds

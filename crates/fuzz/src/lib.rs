@@ -91,6 +91,14 @@ pub const TARGETS: &[Target] = &[
         run: targets::trace::run,
     },
     Target {
+        name: "ufs_fsck",
+        run: targets::ufs_fsck::run,
+    },
+    Target {
+        name: "ufs_mount",
+        run: targets::ufs_mount::run,
+    },
+    Target {
         name: "undo",
         run: targets::undo::run,
     },

@@ -7,6 +7,7 @@ use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{GroupDescriptor, JOURNAL_INODE, group};
 use backstitch_formats::journal_host;
+use backstitch_layout::tools::{Geography, Use};
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber, JournalLocation};
 
 /// How many blocks of a log are worth damaging: the first ones, where the transactions are.
@@ -135,6 +136,58 @@ impl Places {
     pub(crate) fn holding(&self, what: What) -> &[Range<u64>] {
         let found = self.kinds.iter().find(|(kind, _)| *kind == what);
         found.map_or(&[], |(_, places)| places)
+    }
+
+    /// Looks at a sound image by what its layout says of each block. `head` is the superblock.
+    pub(crate) fn by_use(
+        geography: &dyn Geography,
+        bytes: &[u8],
+        head: Range<u64>,
+        numbers: Vec<u32>,
+    ) -> Places {
+        let (size, inode_bytes) = (geography.block_bytes(), geography.inode_bytes());
+        let mut kinds: Vec<(What, Kind)> = vec![(What::Superblock, vec![head])];
+        let mut add = |what, range| match kinds.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, places)) => places.push(range),
+            None => kinds.push((what, vec![range])),
+        };
+        for block in 0..bytes.len() as u64 / u64::from(size) {
+            let start = block * u64::from(size);
+            let range = start..start + u64::from(size);
+            let what = match geography.what(BlockNumber(block)) {
+                Use::Superblock | Use::Unknown => continue,
+                Use::Descriptors => What::Descriptors,
+                Use::Backup => What::Backups,
+                Use::BlockBitmap(_) => What::BlockBitmaps,
+                Use::InodeBitmap(_) => What::InodeBitmaps,
+                Use::Names(_) => What::Directories,
+                Use::Pointers(_) => What::Maps,
+                Use::Attributes(_) => What::Attributes,
+                Use::Contents(..) => What::Contents,
+                Use::Inodes(_) => {
+                    for at in range.step_by(inode_bytes as usize) {
+                        let inode = at..at + u64::from(inode_bytes);
+                        let is_free = bytes[at as usize..inode.end as usize]
+                            .iter()
+                            .all(|b| *b == 0);
+                        let what = if is_free {
+                            What::FreeInodes
+                        } else {
+                            What::Inodes
+                        };
+                        add(what, inode);
+                    }
+                    continue;
+                }
+            };
+            add(what, range);
+        }
+        add(What::Anything, 0..bytes.len() as u64);
+        Places {
+            kinds,
+            numbers,
+            block_bytes: size.into(),
+        }
     }
 
     /// Looks at a sound image.

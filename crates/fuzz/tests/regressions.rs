@@ -1,6 +1,9 @@
 //! Every input that once made a target fail, and every input that fuzzing begins with: on the
 //! ordinary compiler, in every test run.
 //!
+//! And inputs drawn at random from those: `INPUTS` of each target, `SEED` says which, `TARGETS`
+//! names the targets.
+//!
 //! `regressions/TARGET/NAME` is such an input as the fuzzer wrote it (see the user guide on how to
 //! add one). `BACKSTITCH_INPUT=TARGET:FILE` runs one of your own instead.
 
@@ -115,6 +118,61 @@ fn inputs_that_once_failed_and_inputs_to_begin_with() {
             inputs
         }
     };
+    let failed = failures(&inputs);
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
+    let given = env::var(name).ok();
+    given.map_or(default, |text| {
+        let Ok(value) = text.parse() else {
+            panic!("{name}={text} is no number")
+        };
+        value
+    })
+}
+
+/// One that is there, with a few bytes changed, taken out or put in, or with the end of another.
+fn drawn(known: &[Seed], rng: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = known[rng.usize(..known.len())].2.clone();
+    for _ in 0..rng.usize(1..6) {
+        let at = rng.usize(..=bytes.len());
+        match rng.u8(..4) {
+            0 if at < bytes.len() => bytes[at] = rng.u8(..),
+            1 if at < bytes.len() => drop(bytes.remove(at)),
+            2 => bytes.insert(at, rng.u8(..)),
+            _ => {
+                let other = &known[rng.usize(..known.len())].2;
+                bytes.truncate(at);
+                bytes.extend_from_slice(&other[at.min(other.len())..]);
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn inputs_drawn_at_random() {
+    let (count, seed) = (setting("INPUTS", 40_usize), setting("SEED", 1_u64));
+    let chosen = env::var("TARGETS").unwrap_or_default();
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.split(' ').any(|word| word == name);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let corpus = corpus::seeds();
+    let mut inputs = Vec::new();
+    for target in TARGETS.iter().filter(|target| is_chosen(target.name)) {
+        let of_target = corpus.iter().filter(|(name, ..)| *name == target.name);
+        let known: Vec<Seed> = of_target.cloned().collect();
+        assert!(
+            !known.is_empty(),
+            "{}: no inputs to begin with",
+            target.name
+        );
+        inputs.extend((0..count).map(|number| {
+            let bytes = drawn(&known, &mut rng);
+            let what = format!("SEED={seed}, number {number}: {}", bytes.escape_ascii());
+            (target.name, what, bytes)
+        }));
+    }
     let failed = failures(&inputs);
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -3,7 +3,7 @@
 //! The input is the number of a base image, and damages to it.
 
 use backstitch_device::BlockDevice;
-use backstitch_formats::{journal_host, usual};
+use backstitch_formats::{Layout, journal_host, usual};
 use backstitch_layout::tools::{
     CheckOptions, DeviceSource, EXIT_UNCORRECTED, Mode, RepairOptions, Report,
 };
@@ -20,34 +20,40 @@ const SHOWN: usize = 8;
 /// not.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let base = Base::chosen(&mut input);
-    let device = base.device();
-    damage::all(&mut input, base, &*device);
-    replay(&*device);
-    preen(&*device);
-    let Ok(outcome) = usual().repair(&*device, &options(Mode::All)) else {
+    of_base(Base::chosen(&mut input), &mut input);
+}
+
+/// The same of this image, as the rest of the input says.
+pub(crate) fn of_base(base: &Base, input: &mut Input<'_>) {
+    let (layout, device) = (base.layout, base.device());
+    damage::all(input, base, &*device);
+    if layout.layout().journal_host().is_some() {
+        replay(&*device);
+    }
+    preen(layout, &*device);
+    let Ok(outcome) = layout.repair(&*device, &options(Mode::All)) else {
         return;
     };
     if !outcome.is_clean() {
         assert_ne!(outcome.exit_status() & EXIT_UNCORRECTED, 0);
         return;
     }
-    let report = check(&*device).expect("what was repaired can be checked");
+    let report = check(layout, &*device).expect("what was repaired can be checked");
     let shown = &report.findings[..report.findings.len().min(SHOWN)];
     assert!(report.is_clean(), "repaired, and yet: {shown:?}");
-    let again = usual().repair(&*device, &options(Mode::All));
+    let again = layout.repair(&*device, &options(Mode::All));
     let again = again.expect("what was repaired can be repaired again");
     let shown = &again.repairs[..again.repairs.len().min(SHOWN)];
     assert!(shown.is_empty(), "repaired again: {shown:?}");
 }
 
 /// What a check finds.
-pub(crate) fn check(device: &dyn BlockDevice) -> Option<Report> {
+pub(crate) fn check(layout: Layout, device: &dyn BlockDevice) -> Option<Report> {
     let options = CheckOptions {
         threads: Some(1),
         ..CheckOptions::default()
     };
-    usual().check(&DeviceSource(device), &options).ok()
+    layout.check(&DeviceSource(device), &options).ok()
 }
 
 fn options(mode: Mode) -> RepairOptions {
@@ -89,9 +95,9 @@ fn replay(device: &dyn BlockDevice) {
     }
 }
 
-fn preen(device: &dyn BlockDevice) {
+fn preen(layout: Layout, device: &dyn BlockDevice) {
     let before = contents(device);
-    let Ok(outcome) = usual().repair(device, &options(Mode::Preen)) else {
+    let Ok(outcome) = layout.repair(device, &options(Mode::Preen)) else {
         assert!(
             contents(device) == before,
             "changed by a preening that failed"
@@ -102,7 +108,7 @@ fn preen(device: &dyn BlockDevice) {
         assert!(contents(device) == before, "changed where it may not be");
     }
     if outcome.is_clean() {
-        let report = check(device).expect("what was preened can be checked");
+        let report = check(layout, device).expect("what was preened can be checked");
         assert!(
             report.is_clean(),
             "preened, and yet: {:?}",

@@ -12,6 +12,8 @@ pub mod partition;
 pub mod patchgroup;
 pub mod superblock;
 pub mod trace;
+pub mod ufs_fsck;
+pub mod ufs_mount;
 pub mod undo;
 pub mod write_log;
 pub mod xattr;

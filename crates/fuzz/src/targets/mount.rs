@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_formats::usual;
+use backstitch_formats::Layout;
 use backstitch_vfs::{
     AccessTimes, Allocate, Engine, FileType, InodeNumber, RenameMode, Seek, SetAttributes,
     SetXattrMode, Timestamp,
@@ -30,15 +30,19 @@ const KINDS: u8 = 26;
 /// unmount.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let base = Base::chosen(&mut input);
+    of_base(Base::chosen(&mut input), &mut input);
+}
+
+/// The same of this image, as the rest of the input says.
+pub(crate) fn of_base(base: &Base, input: &mut Input<'_>) {
     let how = input.byte();
-    let operations = operations(&mut input);
+    let operations = operations(input);
     let device = base.device();
-    damage::all(&mut input, base, &*device);
-    let was_clean = fsck::check(&*device).is_some_and(|report| report.is_clean());
+    damage::all(input, base, &*device);
+    let was_clean = fsck::check(base.layout, &*device).is_some_and(|report| report.is_clean());
     let mut options = mount_options(base::ordering(how, base.has_journal));
     options.read_only = how >= 0xf0;
-    let Ok(engine) = Engine::mount(device.clone(), usual().layout(), &options) else {
+    let Ok(engine) = Engine::mount(device.clone(), base.layout.layout(), &options) else {
         return;
     };
     // A journal that the ordering does not write makes it read-only too.
@@ -56,12 +60,12 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(gave_up, None, "of a clean image");
     }
     if let (true, Ok(())) = (was_clean, unmounted) {
-        clean(&*device);
+        clean(base.layout, &*device);
     }
 }
 
-fn clean(device: &dyn BlockDevice) {
-    let report = fsck::check(device).expect("a clean image can be checked again");
+fn clean(layout: Layout, device: &dyn BlockDevice) {
+    let report = fsck::check(layout, device).expect("a clean image can be checked again");
     let first = report.findings.first();
     assert!(
         report.is_clean(),

@@ -1,0 +1,202 @@
+//! Images of UFS: both versions, both byte orders.
+
+use std::sync::{Arc, OnceLock};
+
+use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_formats::{Layout, named};
+use backstitch_layout::tools::{Mkfs, SliceSource};
+use backstitch_layout::{GroupNumber, InodeNumber};
+use backstitch_mechanisms::Ordering;
+use backstitch_ufs::format::inode::{DIRECT_POINTERS, Offsets};
+use backstitch_ufs::format::superblock::{self, AREA_BYTES, READ_BYTES, SUPERBLOCK_BYTES};
+use backstitch_ufs::format::{FormatError, Inode, Superblock, Version, group};
+use backstitch_vfs::Engine;
+
+use super::{Base, TIME_SECONDS, fill, mount_options};
+use crate::places::Places;
+
+const SIZE_BYTES: usize = 3 << 20;
+
+/// All of them. The order is part of every stored input: new ones go to the end.
+pub fn all() -> &'static [Base] {
+    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    BASES.get_or_init(make_all)
+}
+
+/// A block has eight fragments.
+fn make_all() -> Vec<Base> {
+    let big = "big_endian";
+    vec![
+        base("ufs1", filled("ufs1", None, 4096)),
+        base("ufs1-big-endian", filled("ufs1", Some(big), 4096)),
+        base("ufs2", filled("ufs2", None, 4096)),
+        base("ufs2-big-endian", filled("ufs2", Some(big), 8192)),
+        base("ufs2-crashed", crashed(filled("ufs2", None, 4096))),
+    ]
+}
+
+type Filled = (Layout, Arc<MemoryDevice>);
+
+fn filled(kind: &str, feature: Option<&str>, block_bytes: u32) -> Filled {
+    let (layout, features) = named(kind).expect("a type that can be made");
+    let features = features.iter().copied().chain(feature);
+    let mkfs = Mkfs {
+        features: features.map(str::to_owned).collect(),
+        block_size: Some(block_bytes),
+        inodes: Some(192),
+        device_is_zero: true,
+        ..Mkfs::new([7; 16], [9; 16], TIME_SECONDS.into())
+    };
+    let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
+    let made = layout
+        .make(&mkfs, &*device)
+        .expect("the options of a base image");
+    let options = mount_options(Ordering::ASYNC);
+    let engine = Engine::mount(device.clone(), layout.layout(), &options);
+    let engine = engine.expect("a new file system");
+    fill(&engine, &made);
+    engine.unmount().expect("a device in memory does not fail");
+    (layout, device)
+}
+
+/// As a power cut under soft updates leaves it: in use, with an inode that has no name.
+fn crashed((layout, device): Filled) -> Filled {
+    let options = mount_options(Ordering::SOFT);
+    // Nothing but the superblock is written, and that before the mount is over.
+    let mounted = Engine::mount(device.clone(), layout.layout(), &options);
+    drop(mounted.expect("a sound image"));
+    let sb = parse(&device);
+    let header = sb.group_header(GroupNumber(0)) * u64::from(sb.fragment_bytes);
+    let used = header + group::Maps::new(&sb).inodes_used as u64;
+    let mut byte = [0];
+    device.read(used + 7, &mut byte).expect("a place of it");
+    device
+        .write(used + 7, &[byte[0] | 0x10])
+        .expect("a place of it");
+    (layout, device)
+}
+
+fn base(name: &'static str, (layout, device): Filled) -> Base {
+    let image = MemoryDevice::from_bytes(device.snapshot());
+    without_times(&image);
+    let bytes = image.snapshot();
+    let geography = layout
+        .geography(&SliceSource(&bytes))
+        .expect("a sound image");
+    let sb = parse(&image);
+    let head = sb.place..sb.place + SUPERBLOCK_BYTES as u64;
+    let places = Places::by_use(&*geography, &bytes, head, numbers(&sb, &bytes));
+    Base::with_places(name, layout, false, image, places)
+}
+
+fn parse(device: &MemoryDevice) -> Superblock {
+    let bytes = device.snapshot();
+    let found = Superblock::find(bytes.len() as u64, |place| {
+        let at = place as usize;
+        let read = bytes.get(at..at + READ_BYTES);
+        Ok::<_, FormatError>(read.map(<[u8]>::to_vec))
+    });
+    found.expect("a base image is sound")
+}
+
+fn inode_at(sb: &Superblock, number: u32) -> u64 {
+    let (fragment, offset) = sb.inode_place(InodeNumber(number));
+    fragment * u64::from(sb.fragment_bytes) + offset as u64
+}
+
+/// Sets every time to the same, and what is drawn at random.
+fn without_times(device: &MemoryDevice) {
+    let sb = parse(device);
+    let zero = |at: u64, len: usize| {
+        device
+            .write(at, &vec![0; len])
+            .expect("a place of the image");
+    };
+    let offsets = Offsets::of(sb.version);
+    let seconds_bytes = match sb.version {
+        Version::Ufs1 => 4,
+        Version::Ufs2 => 8,
+    };
+    let times = [offsets.accessed, offsets.modified, offsets.changed];
+    for number in 0..sb.inodes() {
+        let at = inode_at(&sb, number);
+        for (seconds, nanoseconds) in times.into_iter().chain(offsets.created) {
+            zero(at + seconds as u64, seconds_bytes);
+            zero(at + nanoseconds as u64, 4);
+        }
+        zero(at + offsets.generation as u64, 4);
+    }
+    for number in GroupNumber::all(sb.groups) {
+        let header = sb.group_header(number) * u64::from(sb.fragment_bytes);
+        zero(header + group::offset::OLD_TIME as u64, 4);
+        zero(header + group::offset::TIME as u64, 8);
+    }
+    match sb.version {
+        Version::Ufs1 => zero(sb.place + superblock::offset::OLD_TIME as u64, 4),
+        Version::Ufs2 => zero(sb.place + superblock::offset::TIME as u64, 8),
+    }
+}
+
+/// Numbers that a field is worth being tried with: limits, and the numbers of things.
+fn numbers(sb: &Superblock, bytes: &[u8]) -> Vec<u32> {
+    let fragments = sb.fragments as u32;
+    let mut numbers = vec![
+        0,
+        1,
+        2,
+        sb.inodes() - 1,
+        sb.inodes(),
+        fragments - 1,
+        fragments,
+        sb.fragments_per_group,
+        sb.inodes_per_group,
+        sb.group_bytes,
+        sb.block_bytes,
+        AREA_BYTES as u32,
+        0x7fff,
+        0xffff,
+        0x7fff_ffff,
+        0x8000_0000,
+        u32::MAX,
+    ];
+    for number in (2..sb.inodes()).take(40) {
+        let at = inode_at(sb, number) as usize;
+        let Ok(inode) = Inode::parse(sb.version, sb.order, &bytes[at..]) else {
+            continue;
+        };
+        let blocks = [inode.pointers[0], inode.pointers[DIRECT_POINTERS]];
+        let known = blocks.into_iter().filter(|block| *block != 0);
+        numbers.extend(known.map(|block| block as u32));
+    }
+    numbers.truncate(64);
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_the_same_every_time() {
+        for (one, other) in make_all().iter().zip(all()) {
+            let (one, other) = (one.bytes(), other.bytes());
+            let differs = (0..one.len()).find(|at| one[*at] != other[*at]);
+            assert_eq!((differs, one.len()), (None, other.len()));
+        }
+    }
+
+    #[test]
+    fn images_are_sound_and_have_places_of_every_kind() {
+        for base in all() {
+            let device = base.device();
+            let report = crate::targets::fsck::check(base.layout, &*device).unwrap();
+            let is_expected = match base.name {
+                "ufs2-crashed" => report.is_consistent() && !report.is_clean(),
+                _ => report.is_clean(),
+            };
+            assert!(is_expected, "{}: {:?}", base.name, report.findings);
+            let kinds = base.places().count();
+            assert!(kinds >= 10, "{}: {kinds}", base.name);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The check and the repair of a damaged UFS: what [`fsck`](super::fsck) does, with images of its own.
+
+use super::fsck;
+use crate::Input;
+use crate::base::{Base, ufs};
+
+/// As the other one.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    fsck::of_base(Base::chosen_of(ufs::all(), &mut input), &mut input);
+}

@@ -19,8 +19,9 @@ mod leaves;
 mod scout;
 mod worlds;
 
-use std::sync::Mutex;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use backstitch_crash_core::formatted::ImageOptions;
@@ -145,6 +146,13 @@ pub struct Row {
     pub seconds: f64,
 }
 
+/// What scripts for all rules of a layer come by: see [`Ablation::come_by`].
+#[derive(Default)]
+struct Deep {
+    of_journal: OnceLock<Arc<BTreeSet<Id>>>,
+    of_ordering: OnceLock<Arc<BTreeSet<Id>>>,
+}
+
 /// The bounds of a round.
 struct Round {
     exhaustive: usize,
@@ -223,7 +231,7 @@ impl Ablation {
             .collect();
         let picked: Vec<Cut> = cuts.into_iter().filter(|cut| self.is_picked(cut)).collect();
         let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        let leaves = Leaves::default();
+        let (leaves, deep) = (Leaves::default(), Deep::default());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
                 scope.spawn(|| {
@@ -232,7 +240,7 @@ impl Ablation {
                         let Some(cut) = picked.get(number) else {
                             return;
                         };
-                        let row = self.row(cut, worlds, &scouted, &leaves);
+                        let row = self.row(cut, worlds, &scouted, (&leaves, &deep));
                         each(&row);
                         if let Ok(mut rows) = rows.lock() {
                             rows.push((number, row));
@@ -253,10 +261,16 @@ impl Ablation {
             && (self.patterns.is_empty() || self.patterns.iter().any(|p| name.contains(p.as_str())))
     }
 
-    fn row(&self, cut: &Cut, worlds: &[World], scouted: &Scouted, leaves: &Leaves) -> Row {
+    fn row(
+        &self,
+        cut: &Cut,
+        worlds: &[World],
+        scouted: &Scouted,
+        (leaves, deep): (&Leaves, &Deep),
+    ) -> Row {
         let started = Instant::now();
         watch::switch_off(Some((cut.site.id, cut.form)));
-        let fate = match self.fate(cut, worlds, scouted) {
+        let fate = match self.fate(cut, worlds, scouted, deep) {
             // Of what recovery alone comes by too few moments are compared: those of a few lives.
             Fate::Survived { states, runs, .. } if !scouted.is_of_recovery(cut.site) => {
                 match leaves.compare(self, worlds, &scouted.runs_by(cut)) {
@@ -284,7 +298,7 @@ impl Ablation {
         }
     }
 
-    fn fate(&self, cut: &Cut, worlds: &[World], scouted: &Scouted) -> Fate {
+    fn fate(&self, cut: &Cut, worlds: &[World], scouted: &Scouted, deep: &Deep) -> Fate {
         let runs = scouted.runs_by(cut);
         // The look beforehand recovers from a few states only: what was written for a rule is
         // explored all the same.
@@ -296,38 +310,20 @@ impl Ablation {
                 _ => Fate::NotReached,
             };
         }
-        let mut search = Search {
-            ablation: self,
-            worlds,
-            is_of_recovery: scouted.is_of_recovery(cut.site),
-            site: cut.site.id,
-            reached: 0,
-            states: 0,
-            count: 0,
-        };
-        if runs.is_empty() {
-            // Many rules are of what other mechanisms do: no script comes by them, however long one
-            // looks.
-            watch::record(true);
-            let found = search.look(&own, &ROUNDS[0], self.seed);
-            watch::record(false);
-            match found {
-                Some(found) => return found,
-                None if search.reached == 0 => return Fate::NotReached,
-                None => {}
-            }
+        let mut search = Search::of(self, worlds, scouted.is_of_recovery(cut.site));
+        // A test is about the whole rule.
+        let test = test_of(cut.site.id).filter(|_| cut.form == Form::Whole);
+        // Many rules are of what other mechanisms do: no script comes by them, however long one
+        // looks.
+        if runs.is_empty() && !self.come_by(cut, &own, worlds, deep).contains(&cut.site.id) {
+            return Fate::NotReached;
         }
-        for round in &ROUNDS {
-            let most = round.runs * self.effort as usize;
-            // Of more runs than a round has, some of all lengths.
-            let step = runs.len().div_ceil(most).max(1);
-            let some: Vec<Run> = runs.iter().step_by(step).copied().collect();
-            if let Some(found) = search.look(&some, round, self.seed) {
-                return found;
-            }
+        if let Some(found) = self.look_around(&mut search, &runs, &ROUNDS[0]) {
+            return found;
         }
-        // Last, what was written for the rule, with other write-backs.
-        for seed in 0..OWN_SEEDS {
+        // What was written for the rule, with other write-backs, before a closer look at the rest.
+        let seeds = if test.is_some() { 0 } else { OWN_SEEDS };
+        for seed in 0..seeds {
             if let Some(found) = search.look(&own, &OWN, self.seed + seed) {
                 return found;
             }
@@ -337,9 +333,11 @@ impl Ablation {
         {
             return found;
         }
-        // A test is about the whole rule.
-        if let (Some(test), Form::Whole) = (test_of(cut.site.id), cut.form) {
+        if let Some(test) = test {
             return Fate::Tested { test };
+        }
+        if let Some(found) = self.look_around(&mut search, &runs, &ROUNDS[1]) {
+            return found;
         }
         match scouted.times_implied(cut.site) {
             Some(asked) => Fate::Implied { asked },
@@ -349,6 +347,35 @@ impl Ablation {
                 runs: search.count,
                 differs: None,
             },
+        }
+    }
+
+    /// Explores runs as a round does: of more than it has, some of all lengths.
+    fn look_around(&self, search: &mut Search<'_>, runs: &[Run], round: &Round) -> Option<Fate> {
+        let most = round.runs * self.effort as usize;
+        let step = runs.len().div_ceil(most).max(1);
+        let some: Vec<Run> = runs.iter().step_by(step).copied().collect();
+        search.look(&some, round, self.seed)
+    }
+
+    /// The rules that the scripts for this one come by, at a closer look than the one beforehand.
+    /// No rule is off: until a run comes by a rule it makes no difference whether that one is. The
+    /// scripts for all rules of a layer are looked at once.
+    fn come_by(&self, cut: &Cut, own: &[Run], worlds: &[World], deep: &Deep) -> Arc<BTreeSet<Id>> {
+        let look = || {
+            watch::switch_off(None);
+            watch::record(true);
+            let mut search = Search::of(self, worlds, false);
+            let found = search.look(own, &ROUNDS[0], self.seed);
+            watch::record(false);
+            watch::switch_off(Some((cut.site.id, cut.form)));
+            debug_assert!(found.is_none(), "every rule holds");
+            Arc::new(search.come_by)
+        };
+        match cut.site.layer {
+            "journal" => deep.of_journal.get_or_init(look).clone(),
+            "ordering" => deep.of_ordering.get_or_init(look).clone(),
+            _ => look(),
         }
     }
 
@@ -371,14 +398,24 @@ struct Search<'a> {
     ablation: &'a Ablation,
     worlds: &'a [World],
     is_of_recovery: bool,
-    site: Id,
-    /// Times that the runs came by the rule, where they count.
-    reached: u64,
+    /// The rules that the runs came by, where that is recorded.
+    come_by: BTreeSet<Id>,
     states: u64,
     count: u64,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn of(ablation: &'a Ablation, worlds: &'a [World], is_of_recovery: bool) -> Search<'a> {
+        Search {
+            ablation,
+            worlds,
+            is_of_recovery,
+            come_by: BTreeSet::new(),
+            states: 0,
+            count: 0,
+        }
+    }
+
     /// Explores runs, within the bounds of a round.
     fn look(&mut self, runs: &[Run], round: &Round, seed: u64) -> Option<Fate> {
         let last = self.states + round.states * self.ablation.effort;
@@ -398,7 +435,11 @@ impl Search<'_> {
             let outcome = explore(world.image(), workload, &plan, &mut known, &mut nobody);
             World::leave();
             self.states += outcome.states;
-            self.reached += outcome.rules.get(&self.site).map_or(0, |p| p.reached);
+            let come_by = outcome
+                .rules
+                .iter()
+                .filter(|(_, passes)| passes.reached > 0);
+            self.come_by.extend(come_by.map(|(id, _)| *id));
             self.count += 1;
             if let Some(found) = outcome.found {
                 return Some(Fate::Found {

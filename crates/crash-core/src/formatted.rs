@@ -18,6 +18,8 @@ pub struct ImageOptions {
     pub size_bytes: u64,
     /// The size of a block, or of a fragment where the layout divides blocks.
     pub block_bytes: u32,
+    /// Features beside those of its type, as [`Mkfs::features`] takes them.
+    pub features: &'static [&'static str],
     /// The journal, under the orderings that have one, is on a device of its own.
     pub journal_device: bool,
     /// What that journal uses.
@@ -30,6 +32,7 @@ impl Default for ImageOptions {
             layout: usual(),
             size_bytes: 8 << 20,
             block_bytes: 1024,
+            features: &[],
             journal_device: false,
             journal_features: JournalFeatures::default(),
         }
@@ -145,6 +148,7 @@ impl ImageOptions {
             .map(str::to_owned)
             .collect();
         features.extend(ordering.image_features());
+        features.extend(self.features.iter().map(|word| (*word).to_owned()));
         if self.layout.has_feature(FOR_GROWING) {
             features.push(format!("^{FOR_GROWING}"));
         }

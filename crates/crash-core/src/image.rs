@@ -80,10 +80,15 @@ impl Kind {
         }
     }
 
-    /// What hosts its journal.
-    pub fn journal_host(&self) -> &dyn JournalHost {
+    /// What hosts its journal, if something does.
+    pub fn journal_host(&self) -> Option<&dyn JournalHost> {
         let host = self.layout().journal_host();
-        host.unwrap_or_else(|| backstitch_formats::journal_host())
+        match self {
+            Kind::FileSystem(_) => host,
+            Kind::Raw(_) | Kind::Other(_) => {
+                Some(host.unwrap_or_else(|| backstitch_formats::journal_host()))
+            }
+        }
     }
 }
 

@@ -35,6 +35,7 @@ const AT_ONCE: ImageOptions = ImageOptions {
     layout: usual(),
     size_bytes: 8 << 20,
     block_bytes: 1024,
+    features: &[],
     journal_device: false,
     journal_features: jbd2::ASYNC_COMMIT,
 };

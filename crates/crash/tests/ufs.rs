@@ -376,6 +376,15 @@ impl Observer for Without {
 
 /// Whether a state is found that no crash may leave.
 fn is_damaged(of: (&str, u32), ordering: Ordering, text: &str, off: Option<Rule>) -> bool {
+    is_image_damaged(image(of), ordering, text, off)
+}
+
+fn is_image_damaged(
+    image: ImageOptions,
+    ordering: Ordering,
+    text: &str,
+    off: Option<Rule>,
+) -> bool {
     let workload = Workload {
         name: "script".to_owned(),
         operations: parse_script(text).expect("it can be read"),
@@ -383,7 +392,7 @@ fn is_damaged(of: (&str, u32), ordering: Ordering, text: &str, off: Option<Rule>
     };
     let campaign = Campaign {
         workloads: vec![workload],
-        image: image(of),
+        image,
         most_states_each: 20_000,
         most_failures: 1,
         ..standard::campaign(ordering, 1, 2)
@@ -402,6 +411,45 @@ fn a_pointer_comes_with_the_size_that_it_is_within() {
     for of in IMAGES {
         assert!(!is_damaged(of, Ordering::SOFT, text, None), "{of:?}");
         assert!(is_damaged(of, Ordering::SOFT, text, rule), "{of:?}");
+    }
+}
+
+/// A mount, and what it does in the image, where nothing but our record says what a crash leaves:
+/// FreeBSD does not believe that soft updates had the image.
+#[test]
+fn the_record_is_there_for_as_long_as_the_image_is_not_clean() {
+    let text = "mkdir A; creat A/f; sync; remount; creat A/g; sync; remount; creat A/h";
+    for rule in [Rule::CleanTakenAfterRecord, Rule::RecordKeptUntilClean] {
+        for of in IMAGES {
+            let image = ImageOptions {
+                features: &["^soft_updates"],
+                ..image(of)
+            };
+            let is_damaged = |off| is_image_damaged(image, Ordering::SOFT, text, off);
+            assert!(!is_damaged(None), "{of:?}");
+            assert!(is_damaged(Some(rule)), "{of:?}, {rule:?}");
+        }
+    }
+}
+
+/// Fragments that are free, as `statfs` shows them: before a crash, and in the mount after it.
+fn free_around_a_crash(of: (&str, u32)) -> [u64; 2] {
+    let mut mount = open(image(of).make().unwrap(), Ordering::SOFT);
+    make_file(&mut mount, b"file", 20_000);
+    mount.drain(&mut Nobody).unwrap();
+    let again = open(mount.fork(), Ordering::SOFT);
+    [mount, again].map(|mount| mount.fs.statistics().free_blocks)
+}
+
+/// The counts on the disk are those from before the mount.
+#[test]
+fn what_is_free_after_a_crash_is_counted() {
+    for of in IMAGES {
+        let [before, after] = free_around_a_crash(of);
+        assert_eq!(before, after, "{of:?}");
+        let [before, after] =
+            with_rule(Rule::GroupsAreRecounted, false, || free_around_a_crash(of));
+        assert!(after > before, "{of:?}: {before}, {after}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::image::Fork;
 /// The mechanism of a mount, once the journal, where there is one, is replayed.
 pub(super) fn mechanism(
     device: &ForkDevice,
-    host: &dyn JournalHost,
+    host: Option<&dyn JournalHost>,
     ordering: Ordering,
     read_only: bool,
 ) -> Result<Box<dyn Mechanism>> {
@@ -48,12 +48,12 @@ pub fn replayed(fork: &Fork) -> Result<Fork> {
 pub(crate) fn site<'a>(
     home: &'a dyn BlockDevice,
     other: Option<&'a dyn BlockDevice>,
-    host: &'a dyn JournalHost,
+    host: Option<&'a dyn JournalHost>,
 ) -> LogSite<'a> {
     LogSite {
         device: home,
         log_device: other,
-        host: Some(host),
+        host,
     }
 }
 

@@ -21,6 +21,9 @@ const OF_LAYOUTS: &[(&str, &[Id])] = &[
         &[
             UfsRule::RecordIsOfLastMount.id(),
             UfsRule::CleanOnlyAfterReclaim.id(),
+            UfsRule::CleanTakenAfterRecord.id(),
+            UfsRule::RecordKeptUntilClean.id(),
+            UfsRule::GroupsAreRecounted.id(),
         ],
     ),
     (

@@ -143,7 +143,7 @@ fn tried(mut image: Fork, trial: LogTrial) -> Result<Fork> {
     let site = LogSite {
         device: &home,
         log_device: other.as_ref().map(|other| other as &dyn BlockDevice),
-        host: Some(kind.journal_host()),
+        host: kind.journal_host(),
     };
     for kind in logs() {
         if let Some((block, bytes)) = kind.trial(site, trial)? {

@@ -444,6 +444,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
             layout: args.layout,
             size_bytes: args.size,
             block_bytes,
+            features: &[],
             journal_device: args.journal_dev,
             journal_features: match args.journal_async_commit {
                 true => one_flush_features(),

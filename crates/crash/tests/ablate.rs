@@ -2,7 +2,7 @@
 //! nobody says what; and where no rule is off nothing is. All rules are gone through by
 //! `backstitch crash ablate` (`make soak`, part `ablate`); this is a sample.
 
-use backstitch_crash::ablate::{Ablation, Fate};
+use backstitch_crash::ablate::{Ablation, Fate, Row};
 use backstitch_crash::{Campaign, ImageOptions, Observer, Results, rules, scripts, standard};
 use backstitch_formats::{ExtRule, Rule};
 use backstitch_journal::rules::Rule as JournalRule;
@@ -11,7 +11,11 @@ use backstitch_mechanisms::Ordering;
 use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form};
 
-fn ablated(ordering: Ordering, patterns: &[&str]) -> Vec<backstitch_crash::ablate::Row> {
+fn ablated(ordering: Ordering, patterns: &[&str]) -> Vec<Row> {
+    ablated_on(ImageOptions::default(), ordering, patterns)
+}
+
+fn ablated_on(image: ImageOptions, ordering: Ordering, patterns: &[&str]) -> Vec<Row> {
     // The sample takes scripts and a few others: running all of them once takes longer than the
     // search.
     let all = standard::workloads(1).into_iter();
@@ -20,7 +24,7 @@ fn ablated(ordering: Ordering, patterns: &[&str]) -> Vec<backstitch_crash::ablat
         .filter(|(number, workload)| number % 12 == 0 || workload.name.starts_with("scripts/"));
     let ablation = Ablation {
         ordering,
-        image: ImageOptions::default(),
+        image,
         workloads: some.map(|(_, workload)| workload).collect(),
         patterns: patterns.iter().map(|p| (*p).to_owned()).collect(),
         forms: vec![Form::Whole],
@@ -60,6 +64,26 @@ fn a_sample_of_rules_is_found() {
                 row.fate
             );
         }
+    }
+}
+
+#[test]
+fn a_sample_of_rules_that_only_ufs_comes_by_is_found() {
+    let patterns = [
+        "never-alive-only-if-cleared",
+        "pointers-go-with-size",
+        "changes-after-clean-taken",
+        "changed-groups-are-counted",
+        "groups-are-recounted",
+    ];
+    let image = ImageOptions {
+        layout: "ufs2".parse().expect("a type that is registered"),
+        block_bytes: 512,
+        ..ImageOptions::default()
+    };
+    for row in ablated_on(image, Ordering::SOFT, &patterns) {
+        let is_found = matches!(row.fate, Fate::Found { .. });
+        assert!(is_found, "{}: {:?}", row.site, row.fate);
     }
 }
 

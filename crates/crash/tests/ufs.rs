@@ -39,9 +39,8 @@ fn cut(ordering: Ordering, of: (&str, u32)) -> Fork {
     mount.fork()
 }
 
-/// Makes something in the root.
-fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
-    let new = NewInode {
+fn new(file_type: FileType) -> NewInode<'static> {
+    NewInode {
         file_type,
         permissions: 0o755,
         umask: 0,
@@ -49,10 +48,14 @@ fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
         gid: 0,
         device_number: 0,
         target: &[],
-    };
+    }
+}
+
+/// Makes something in the root.
+fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
     let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
         let root = fs.root();
-        fs.create(v, root, name, &new, now)
+        fs.create(v, root, name, &new(file_type), now)
     });
     made.unwrap()
 }
@@ -385,6 +388,15 @@ fn is_image_damaged(
     text: &str,
     off: Option<Rule>,
 ) -> bool {
+    let campaign = Campaign {
+        image,
+        most_states_each: 20_000,
+        ..standard::campaign(ordering, 1, 2)
+    };
+    finds_damage(campaign, text, off)
+}
+
+fn finds_damage(campaign: Campaign, text: &str, off: Option<Rule>) -> bool {
     let workload = Workload {
         name: "script".to_owned(),
         operations: parse_script(text).expect("it can be read"),
@@ -392,10 +404,8 @@ fn is_image_damaged(
     };
     let campaign = Campaign {
         workloads: vec![workload],
-        image,
-        most_states_each: 20_000,
         most_failures: 1,
-        ..standard::campaign(ordering, 1, 2)
+        ..campaign
     };
     let results = campaign.run(&Without(off)).expect("the engine runs");
     !results.failures.is_empty()
@@ -429,6 +439,100 @@ fn the_record_is_there_for_as_long_as_the_image_is_not_clean() {
             assert!(!is_damaged(None), "{of:?}");
             assert!(is_damaged(Some(rule)), "{of:?}, {rule:?}");
         }
+    }
+}
+
+/// The inodes of a group that were initialised, as its header says.
+fn initialised_inodes(image: &Fork, group: GroupNumber) -> u32 {
+    let sb = superblock_of(image);
+    let at = sb.group_header(group) as usize * sb.fragment_bytes as usize;
+    let bytes = image.to_bytes();
+    let header = &bytes[at..at + sb.group_bytes as usize];
+    let header = CylinderGroup::parse(&sb, group, header);
+    header.unwrap().initialised_inodes
+}
+
+/// UFS2 initialises inodes when they are needed. What lay there is not taken for one.
+#[test]
+fn inodes_are_zeros_before_they_count() {
+    for of in [("ufs2", 512), ("ufs2", 1024)] {
+        let mut image = image(of).make().unwrap();
+        let sb = superblock_of(&image);
+        let (fragment, at) = sb.inode_place(backstitch_ufs::format::ROOT_INODE);
+        let at = fragment as usize * sb.fragment_bytes as usize + at;
+        let bytes = image.to_bytes();
+        let root = &bytes[at..at + RawInode2::SIZE];
+        for number in GroupNumber::all(sb.groups) {
+            let first = initialised_inodes(&image, number);
+            assert!(first < sb.inodes_per_group);
+            let place = sb.group_inodes(number) * u64::from(sb.fragment_bytes);
+            for index in first..sb.inodes_per_group {
+                let at = place + u64::from(index) * RawInode2::SIZE as u64;
+                image.write(at, root).unwrap();
+            }
+        }
+        // A block of inodes is initialised before the one before it is in use.
+        let first = initialised_inodes(&image, GroupNumber(0));
+        let before = first - sb.inodes_per_block + 1;
+        let made: Vec<String> = (3..before).map(|n| format!("creat {n}")).collect();
+        let text = format!("{}; sync;; creat a; creat b", made.join("; "));
+        for off in [None, Some(Rule::InitialisedAfterZeros)] {
+            let campaign = Campaign {
+                base: Some(image.clone()),
+                image: self::image(of),
+                most_states_each: 1_500,
+                ..standard::campaign(Ordering::SOFT, 1, 2)
+            };
+            let is_damaged = finds_damage(campaign, &text, off);
+            assert_eq!(is_damaged, off.is_some(), "{of:?}, {off:?}");
+        }
+    }
+}
+
+/// Makes files up to some whose inodes were not initialised before, and has nothing written but the
+/// last one and what that waits for. Whether another one can be made after a crash.
+fn can_go_on(of: (&str, u32)) -> bool {
+    let engine = Engine {
+        ordering: Ordering::SOFT,
+        optimisations: Optimisations::NONE,
+        unit_bytes: None,
+    };
+    let mut mount = Mount::open(image(of).make().unwrap(), engine, false, &mut Nobody).unwrap();
+    let first = initialised_inodes(&mount.fork(), GroupNumber(0));
+    let mut names = (0..).map(|number| format!("{number}"));
+    while make(
+        &mut mount,
+        FileType::Regular,
+        names.next().unwrap().as_bytes(),
+    )
+    .0 < first
+    {}
+    let last = make(&mut mount, FileType::Regular, b"last");
+    let mut targets = Vec::new();
+    let step = Operation::Administration;
+    let asked = mount.run(step, &mut Nobody, |fs, v, _| {
+        fs.sync_targets(v, last, false, &mut targets);
+        Ok(())
+    });
+    asked.unwrap();
+    mount.sync(&targets, &mut Nobody).unwrap();
+    let mut mount = open(mount.fork(), Ordering::SOFT);
+    let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+        let root = fs.root();
+        fs.create(v, root, b"another", &new(FileType::Regular), now)
+    });
+    made.is_ok()
+}
+
+/// A group whose map says that an inode is in use of those that it does not count as initialised is
+/// damaged: they are not zeroed, for that might destroy files.
+#[test]
+fn no_inode_is_marked_that_is_not_initialised() {
+    for of in [("ufs2", 512), ("ufs2", 1024)] {
+        assert!(can_go_on(of), "{of:?}");
+        assert!(!with_rule(Rule::InodeBitAfterInitialised, false, || {
+            can_go_on(of)
+        }));
     }
 }
 

@@ -149,9 +149,11 @@ impl Groups {
         g.free_inodes += 1;
         g.is_stale = true;
         g.first_free_inode_hint = g.first_free_inode_hint.min(index);
-        if directory {
-            g.directories = g.directories.saturating_sub(1);
-            self.directories = self.directories.saturating_sub(1);
+        // After a crash the group may count fewer directories than it has; the sum is of what the
+        // groups count.
+        if directory && g.directories > 0 {
+            g.directories -= 1;
+            self.directories -= 1;
         }
     }
 

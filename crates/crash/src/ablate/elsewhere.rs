@@ -23,7 +23,8 @@ const OF_LAYOUTS: &[(&str, &[Id])] = &[
             UfsRule::CleanOnlyAfterReclaim.id(),
             UfsRule::CleanTakenAfterRecord.id(),
             UfsRule::RecordKeptUntilClean.id(),
-            UfsRule::GroupsAreRecounted.id(),
+            UfsRule::InitialisedAfterZeros.id(),
+            UfsRule::InodeBitAfterInitialised.id(),
         ],
     ),
     (

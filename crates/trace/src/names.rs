@@ -37,6 +37,11 @@ impl Names {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     pub(crate) fn give(&mut self, object: u64, directory: u64, name: &str) {
         if self.places.len() >= self.most && !self.places.contains_key(&object) {
             return;

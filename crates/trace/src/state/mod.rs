@@ -109,7 +109,7 @@ pub struct State {
     pub time: Duration,
     /// Records applied.
     pub records: u64,
-    patches: BTreeMap<u64, Patch>,
+    pub(crate) patches: BTreeMap<u64, Patch>,
     forwards: BTreeMap<u64, u64>,
     newest: u64,
     places: BTreeMap<u32, Place>,
@@ -275,6 +275,61 @@ impl State {
             }
         }
         true
+    }
+
+    /// Those that [`is_ready`](Self::is_ready) says yes of, in one pass over all.
+    pub fn ready(&self) -> BTreeSet<u64> {
+        let mut ready = BTreeSet::new();
+        let mut waiting = Vec::new();
+        // Of each patch: those of its own block that wait for it.
+        let mut along: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (number, patch) in &self.patches {
+            if patch.standing != Standing::Uncommitted || patch.is_held {
+                waiting.push(*number);
+                continue;
+            }
+            ready.insert(*number);
+            let home = patch.parts.first().map(|part| part.block);
+            for before in &patch.befores {
+                let before = self.resolved(*before);
+                let Some(other) = self.patches.get(&before) else {
+                    continue;
+                };
+                if other.standing == Standing::Committed {
+                    continue;
+                }
+                let is_here = home.is_some() && other.parts.iter().any(|p| Some(p.block) == home);
+                match is_here && other.kind != PatchKind::Run {
+                    true => along.entry(before).or_default().push(*number),
+                    false => waiting.push(*number),
+                }
+            }
+        }
+        // Whatever waits for one that is not ready is not either.
+        while let Some(number) = waiting.pop() {
+            ready.remove(&number);
+            waiting.extend(along.remove(&number).unwrap_or_default());
+        }
+        ready
+    }
+
+    /// How many patches it remembers.
+    pub fn patches_count(&self) -> usize {
+        self.patches.len()
+    }
+
+    /// How much it remembers: what a copy of it costs, roughly, in things of some hundred bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let changes = self.patches.len() + self.forwards.len();
+        changes + self.places.len() + self.scopes.len() + self.names.len()
+    }
+
+    /// Blocks on their way to the device, each with the number of its batch; those that were put into
+    /// the batch to come have none.
+    pub fn blocks_in_flight(&self) -> impl Iterator<Item = (Option<u64>, u32)> + '_ {
+        let batches = self.batches.iter();
+        let sent = batches.flat_map(|(batch, of)| of.iter().map(|block| (Some(*batch), *block)));
+        sent.chain(self.written.iter().map(|block| (None, *block)))
     }
 
     /// Uncommitted patches of a block that a write with these would leave out.

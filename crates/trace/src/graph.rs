@@ -143,7 +143,7 @@ impl Drawing {
         let mut drawing = Drawing::default();
         let patches = taken.iter().filter_map(|number| {
             let patch = state.patches.get(number);
-            patch.map(|patch| (*number, patch))
+            patch.map(|patch| (*number, &**patch))
         });
         for (number, patch) in patches {
             drawing.nodes.push(Node {

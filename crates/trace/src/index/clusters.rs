@@ -21,9 +21,10 @@ const MOST_WAYS: usize = 1_500;
 const MOST_OF_A_BLOCK: usize = 300;
 
 /// What is put together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Cluster {
-    name: String,
+    /// One of its patches.
+    patch: u64,
     /// By how they stand, as in [`Drawn::ALL`].
     counts: [usize; 4],
 }
@@ -51,7 +52,7 @@ pub fn graph(state: &State, by: By, wanted: &Wanted, only: Option<u64>) -> Value
         let counts = counts.map(|(drawn, count)| (drawn.word().to_owned(), count.into()));
         json!({
             "cluster": key,
-            "name": cluster.name,
+            "name": name(state, by, cluster.patch),
             "counts": Value::Object(counts.collect()),
         })
     });
@@ -84,11 +85,8 @@ fn gathered(
             continue;
         }
         let key = key(by, patch);
-        let cluster = clusters.entry(key).or_insert_with(|| Cluster {
-            name: match by {
-                By::Block => block_of(state, patch),
-                By::Operation => operation_of(state, patch),
-            },
+        let cluster = clusters.entry(key).or_insert(Cluster {
+            patch: number,
             counts: [0; 4],
         });
         let stands = drawn(&ready, number, patch);
@@ -104,6 +102,14 @@ fn gathered(
         }
     }
     (clusters, ways)
+}
+
+fn name(state: &State, by: By, patch: u64) -> String {
+    match (state.patch(patch), by) {
+        (Some(patch), By::Block) => block_of(state, patch),
+        (Some(patch), By::Operation) => operation_of(state, patch),
+        (None, _) => String::new(),
+    }
 }
 
 fn key(by: By, patch: &Patch) -> Option<u64> {

@@ -18,9 +18,9 @@ use crate::state::{Keep, State};
 use crate::{Error, Trace};
 
 /// States that are kept to begin from. They are half as dense whenever there are too many.
-const MOST_CHECKPOINTS: usize = 48;
+const MOST_CHECKPOINTS: usize = 24;
 /// Records between the first of them.
-const FIRST_DISTANCE: u64 = 4096;
+const FIRST_DISTANCE: u64 = 8192;
 /// What all checkpoints together may hold: patches, names and so on.
 const MOST_WEIGHT: usize = 4 << 20;
 /// A state that was walked to from further away than this leaves a copy as far before it, for who

@@ -258,6 +258,7 @@ fn records(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     Ok(json!({"records": words.collect::<Vec<_>>()}))
 }
 
+/// What patches change in a block; of a patch that has none, or is on the disk, that it has none.
 fn block(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     let state = index.state_after(record(query)?);
     let of_patch = query.number("patch").and_then(|patch| {
@@ -267,9 +268,10 @@ fn block(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     let asked = query
         .number("block")
         .and_then(|block| u32::try_from(block).ok());
-    match asked.or(of_patch) {
-        Some(block) => Ok(index::block(state, block)),
-        None => Err("no block of it is on its way to the disk".to_owned()),
+    match (asked.or(of_patch), query.number("patch")) {
+        (Some(block), _) => Ok(index::block(state, block)),
+        (None, Some(_)) => Ok(json!({"block": null})),
+        (None, None) => Err("which block, or of which patch?".to_owned()),
     }
 }
 

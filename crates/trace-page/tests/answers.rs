@@ -135,6 +135,8 @@ fn the_graph_and_a_block_at_a_moment() {
     let ranges: Vec<&Value> = patches.iter().map(|patch| &patch["ranges"][0]).collect();
     assert_eq!((&ranges[0][0], &ranges[0][1]), (&0.into(), &4.into()));
     assert_eq!((&ranges[1][0], &ranges[1][1]), (&100.into(), &4.into()));
+    let gone = ask(&answers, &format!("block?record=999999&patch={}", n["c"]));
+    assert!(gone["block"].is_null(), "{gone}");
     let end = ask(&answers, "moment?record=18446744073709551615");
     assert_eq!(
         (end["patches"].as_u64(), &end["flights"]),

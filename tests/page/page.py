@@ -12,6 +12,7 @@ from playwright.sync_api import sync_playwright
 # A machine with other work is slower.
 LOAD_SECONDS = float(os.environ.get("LOAD_SECONDS", "2"))
 FRAMES_PER_SECOND = float(os.environ.get("FRAMES_PER_SECOND", "30"))
+KEYS_PER_SECOND = 40
 EVENTS = 100_000
 
 
@@ -69,9 +70,14 @@ class Page:
         """How many steps are drawn in a second while a key is held down."""
         count = "Number(document.body.dataset.frames)"
         first, began = self.page.evaluate(count), time.monotonic()
-        while time.monotonic() - began < seconds:
-            self.page.keyboard.press(key)
-        self.rest()
+        presses = 0
+        while (passed := time.monotonic() - began) < seconds:
+            # As often as a keyboard repeats a key, and a little more.
+            if presses < passed * KEYS_PER_SECOND:
+                self.page.keyboard.press(key)
+                presses += 1
+            else:
+                time.sleep(0.002)
         return (self.page.evaluate(count) - first) / (time.monotonic() - began)
 
 
@@ -85,6 +91,7 @@ def check_speed(page, about):
         for key in ("ArrowRight", "ArrowLeft"):
             page.go(max(300, record - 100))
             rate = page.frames(key)
+            page.rest()
             print(f"page: {patches} patches, {key}: {rate:.0f} frames a second")
             assert rate >= FRAMES_PER_SECOND, f"{key} at record {record}: {rate:.1f} frames a second"
 

@@ -5,6 +5,7 @@
 #   scripts/install-deps.sh          install
 #   scripts/install-deps.sh --run    install what building and the demonstration need, and no more
 #   scripts/install-deps.sh --fuzz   install what fuzzing needs too: a nightly compiler and cargo-fuzz
+#   scripts/install-deps.sh --page   install what the test of the page needs too: a browser, some 100s of MB
 #   scripts/install-deps.sh --check  only say what is missing (exit 1 if anything is)
 set -eu
 
@@ -14,6 +15,10 @@ tools=""
 if [ "${1:-}" != --run ]; then
     packages="$packages fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark qemu-io:qemu-utils sqlite3:sqlite3 pkg-config:pkg-config makefs:makefs fls:sleuthkit"
     tools="pjdfstest:0.2.2 fsx:0.3.2 cargo-deny:0.20.2"
+fi
+
+if [ "${1:-}" = --page ]; then
+    packages="$packages chromium:chromium npm:npm"
 fi
 
 if [ "${1:-}" = --fuzz ]; then
@@ -30,6 +35,9 @@ missing_packages=""
 for pair in $packages; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing_packages="$missing_packages ${pair#*:}"
 done
+if [ "${1:-}" = --page ] && ! python3 -c 'import ensurepip' 2>/dev/null; then
+    missing_packages="$missing_packages python3-venv"
+fi
 missing_tools=""
 for pair in $tools; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing_tools="$missing_tools $pair"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, canaries, torn, sync, reclaim, nested, families,
-# histories, faults, memory, recovery, costs, cases, load, mutants, states, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
+# histories, faults, memory, recovery, costs, cases, load, mutants, states, page, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
 # THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
@@ -136,13 +136,26 @@ part_cases() {
 # 10^8 states under all mechanisms; what is done is kept, and a run that was ended goes on.
 part_states() { scripts/states.sh "${STATES_FOLDER:-target/states}" "$backstitch"; }
 
+# The page of `trace serve` in a real browser, with a trace of hundreds of thousands of events. It needs Debian's chromium and
+# python3-venv, and npm for axe-core, which looks whether everybody can use the page.
+part_page() {
+    scripts/install-deps.sh --page
+    scratch="$(mktemp -d "$work/backstitch-page.XXXXXX")"
+    python3 -m venv "$scratch/python" && "$scratch/python/bin/pip" install -q playwright==1.65.2 &&
+        (cd "$scratch" && npm install --silent --no-save axe-core@4.14.1) &&
+        "$backstitch" bench untar --memory --record "$scratch/untar.trace" &&
+        AXE="$scratch/node_modules/axe-core/axe.min.js" "$scratch/python/bin/python" tests/page/page.py "$backstitch" "$scratch/untar.trace" || status=$?
+    rm -rf "$scratch"
+    return "${status:-0}"
+}
+
 # Every fuzz target, FUZZ_SECONDS each.
 part_fuzz() {
     scripts/install-deps.sh --fuzz
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs cases load mutants states fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs cases load mutants states page fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

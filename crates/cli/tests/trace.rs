@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -158,6 +159,7 @@ fn what_is_no_trace_is_refused() {
         "stats text",
         "graph zeros",
         "replay text x.img",
+        "serve text",
         "show nothing",
     ] {
         let done = bench.line(&format!("trace {what}")).refused(1);
@@ -167,6 +169,40 @@ fn what_is_no_trace_is_refused() {
     bench.line("trace record -o t.trace .").refused(1);
     assert!(!bench.path("t.trace").exists());
     bench.line("trace record -o t.trace text").refused(2);
+}
+
+#[test]
+fn a_trace_is_served_to_who_has_the_address() {
+    let bench = Bench::new();
+    bench
+        .line("bench untar --memory --files 60 --megabytes 1 --record t.trace")
+        .good();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_backstitch"));
+    command.args(["trace", "serve", "t.trace"]);
+    command.current_dir(bench.path("")).stdout(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let mut address = String::new();
+    let out = server.stdout.take().unwrap();
+    std::io::BufReader::new(out)
+        .read_line(&mut address)
+        .unwrap();
+    let rest = address.trim().strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_once('/').unwrap();
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(host).unwrap();
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    let (page, about, without) = (get(path), get(&format!("{path}about")), get("about"));
+    signal(&server, rustix::process::Signal::INT);
+    server.wait().unwrap();
+    assert!(page.contains("<title>backstitch trace</title>"), "{page}");
+    assert!(about.contains("\"ordering\":\"soft\""), "{about}");
+    assert!(without.starts_with("HTTP/1.1 404 "), "{without}");
 }
 
 #[test]

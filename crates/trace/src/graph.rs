@@ -134,16 +134,22 @@ impl Wanted {
 impl Drawing {
     /// Draws what a state has.
     pub fn of(state: &State, by: By, wanted: &Wanted) -> Drawing {
-        let taken = taken(state, wanted);
+        Drawing::of_these(state, by, &taken(state, wanted))
+    }
+
+    /// Draws these patches, as far as the state has them.
+    pub fn of_these(state: &State, by: By, taken: &BTreeSet<u64>) -> Drawing {
+        let ready = state.ready();
         let mut drawing = Drawing::default();
-        for (number, patch) in state.patches() {
-            if !taken.contains(&number) {
-                continue;
-            }
+        let patches = taken.iter().filter_map(|number| {
+            let patch = state.patches.get(number);
+            patch.map(|patch| (*number, &**patch))
+        });
+        for (number, patch) in patches {
             drawing.nodes.push(Node {
                 patch: number,
                 kind: patch.kind,
-                drawn: drawn(state, number, patch),
+                drawn: drawn(&ready, number, patch),
                 label: label(patch),
                 cluster: match by {
                     By::Block => block_of(state, patch),
@@ -228,7 +234,7 @@ fn escaped(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-fn taken(state: &State, wanted: &Wanted) -> BTreeSet<u64> {
+pub(crate) fn taken(state: &State, wanted: &Wanted) -> BTreeSet<u64> {
     if wanted.is_all() {
         return state.patches().map(|(number, _)| number).collect();
     }
@@ -246,11 +252,11 @@ fn taken(state: &State, wanted: &Wanted) -> BTreeSet<u64> {
     taken
 }
 
-fn drawn(state: &State, number: u64, patch: &Patch) -> Drawn {
+pub(crate) fn drawn(ready: &BTreeSet<u64>, number: u64, patch: &Patch) -> Drawn {
     match patch.standing {
         Standing::Committed => Drawn::Committed,
         Standing::InFlight => Drawn::InFlight,
-        Standing::Uncommitted if state.is_ready(number) => Drawn::Ready,
+        Standing::Uncommitted if ready.contains(&number) => Drawn::Ready,
         Standing::Uncommitted => Drawn::Waiting,
     }
 }
@@ -315,7 +321,7 @@ pub(crate) fn block_of(state: &State, patch: &Patch) -> String {
     }
 }
 
-fn operation_of(state: &State, patch: &Patch) -> String {
+pub(crate) fn operation_of(state: &State, patch: &Patch) -> String {
     let scope = patch.scopes.first();
     match scope.and_then(|scope| Some((scope, state.scope(*scope)?))) {
         Some((number, scope)) => format!("{} ({number})", scope.label),

@@ -10,6 +10,7 @@
 //! | [`graph`] | the graph at a moment as nodes and edges; dot and SVG |
 //! | [`show`] | the records as lines, those that are asked for |
 //! | [`stats`] | tables over a trace |
+//! | [`index`] | any moment without reading from the beginning, and what happened when |
 //! | [`why`] | answers in words: what something waits for, what a crash can leave |
 //! | [`replay`] | the writes again, onto another device |
 //!
@@ -20,6 +21,7 @@ mod codec;
 mod error;
 mod file;
 pub mod graph;
+pub mod index;
 mod moment;
 mod names;
 pub mod record;

@@ -1,6 +1,9 @@
 //! Which path an object has, as far as the operations of a trace tell.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::state::Paged;
 
 /// Directories between an object and the root that are looked at.
 const MOST_LEVELS: usize = 64;
@@ -13,9 +16,9 @@ const MOST_OBJECTS: usize = 1 << 20;
 pub(crate) struct Names {
     root: Option<u64>,
     /// Of an object: a directory that it is in, and its name there.
-    places: BTreeMap<u64, (u64, String)>,
+    places: Paged<(u64, String)>,
     /// The same from the other side.
-    objects: BTreeMap<u64, BTreeMap<String, u64>>,
+    objects: Paged<Arc<BTreeMap<String, u64>>>,
     most: usize,
 }
 
@@ -23,8 +26,8 @@ impl Names {
     pub(crate) fn new(root: Option<u64>) -> Names {
         Names {
             root,
-            places: BTreeMap::new(),
-            objects: BTreeMap::new(),
+            places: Paged::new(),
+            objects: Paged::new(),
             most: MOST_OBJECTS,
         }
     }
@@ -37,44 +40,55 @@ impl Names {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     pub(crate) fn give(&mut self, object: u64, directory: u64, name: &str) {
-        if self.places.len() >= self.most && !self.places.contains_key(&object) {
+        if self.places.len() >= self.most && self.places.get(object).is_none() {
             return;
         }
         let place = (directory, name.to_owned());
         if let Some((directory, name)) = self.places.insert(object, place) {
             self.leave(directory, &name, object);
         }
-        let names = self.objects.entry(directory).or_default();
+        if self.objects.get(directory).is_none() {
+            self.objects.insert(directory, Arc::default());
+        }
+        let Some(names) = self.objects.get_mut(directory).map(Arc::make_mut) else {
+            return;
+        };
         if let Some(replaced) = names.insert(name.to_owned(), object)
             && replaced != object
         {
-            self.places.remove(&replaced);
+            self.places.remove(replaced);
         }
     }
 
     /// Takes a name away.
     pub(crate) fn take(&mut self, directory: u64, name: &str) {
         if let Some(object) = self.find(directory, name) {
-            self.places.remove(&object);
+            self.places.remove(object);
             self.leave(directory, name, object);
         }
     }
 
     fn leave(&mut self, directory: u64, name: &str, object: u64) {
-        if let Some(names) = self.objects.get_mut(&directory)
+        if let Some(names) = self.objects.get_mut(directory)
             && names.get(name) == Some(&object)
         {
+            let names = Arc::make_mut(names);
             names.remove(name);
             if names.is_empty() {
-                self.objects.remove(&directory);
+                self.objects.remove(directory);
             }
         }
     }
 
     /// The object with this name, if it got it in this trace.
     pub(crate) fn find(&self, directory: u64, name: &str) -> Option<u64> {
-        self.objects.get(&directory)?.get(name).copied()
+        self.objects.get(directory)?.get(name).copied()
     }
 
     /// The path of an object; from a directory of which no more is known than its number on.
@@ -90,7 +104,7 @@ impl Names {
                     path
                 };
             }
-            let Some((directory, name)) = self.places.get(&at) else {
+            let Some((directory, name)) = self.places.get(at) else {
                 break;
             };
             parts.push(name.as_str());

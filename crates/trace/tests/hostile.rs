@@ -1,11 +1,12 @@
 //! Whatever a file holds, reading it is an answer or an error.
 
 use backstitch_trace::graph::{By, Drawing, Wanted};
+use backstitch_trace::index::{self, Index};
 use backstitch_trace::record::Record;
 use backstitch_trace::replay::replay;
 use backstitch_trace::show::{Filter, Lines};
 use backstitch_trace::stats::Stats;
-use backstitch_trace::why::{crash, dirty, versions, wait};
+use backstitch_trace::why::{crash, cut, dirty, versions, wait};
 use backstitch_trace::{
     CHUNK_HEAD_BYTES, CHUNK_MAGIC, Error, Keep, MAGIC, Moment, State, Trace, VERSION, state_at,
 };
@@ -43,6 +44,17 @@ fn use_all_of(bytes: &[u8]) -> bool {
             let _ = (drawing.dot(), drawing.svg());
         }
     }
+    let mut index = Index::of(trace.clone());
+    for record in [0, index.records() / 2, u64::MAX] {
+        let _ = index.words(record, 10);
+        let state = index.state_after(record);
+        for by in [By::Block, By::Operation] {
+            let _ = index::graph(state, by, &Wanted::default(), None);
+        }
+        let _ = index::block(state, 1);
+        let _ = cut::text(state, &cut::cut(state, 1..20));
+    }
+    let _ = index.line().page(0, u64::MAX, 10);
     let _ = wait::wait(&trace, None).map(|wait| wait.map(|wait| wait.text()));
     let _ = versions::versions(&trace, 0).map(|found| versions::text(&found));
     let _ = state_at(&trace, Moment::Record(5), Keep::Live);

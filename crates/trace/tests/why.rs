@@ -11,9 +11,10 @@ use backstitch_store::{
 use backstitch_trace::graph::Wanted;
 use backstitch_trace::show::{Filter, Lines};
 use backstitch_trace::why::crash::{Edge, Verdict, crash};
+use backstitch_trace::why::cut::{Broken, cut};
 use backstitch_trace::why::dirty::{self, dirty};
 use backstitch_trace::why::versions::{Cause, versions};
-use backstitch_trace::why::{crash as crashes, wait};
+use backstitch_trace::why::{crash as crashes, cut as cuts, wait};
 use backstitch_trace::{Keep, Moment, Record, Recorder, Recording, State, Trace, state_at};
 
 const BLOCK_BYTES: usize = 4096;
@@ -216,6 +217,65 @@ fn a_crash_leaves_what_no_edge_forbids() {
     let state = at_end(&bench.finish());
     assert_eq!(crash(&state, n["d"], n["a"]), Verdict::IsThere);
     assert_eq!(crash(&state, n["a"], n["d"]), Verdict::SoItIs);
+}
+
+#[test]
+fn a_state_is_possible_where_nothing_that_it_has_waits_for_what_it_lacks() {
+    let bench = circle();
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    let all = [n["a"], n["b"], n["c"], n["d"]];
+    for count in 0..=4 {
+        let found = cut(&state, all[..count].iter().copied());
+        assert!(found.broken.is_empty(), "{count}");
+        // Nothing is on its way yet.
+        assert_eq!(found.is_now, count == 0);
+    }
+    let found = cut(&state, [n["a"], n["c"], n["d"]]);
+    let expected = Broken {
+        with: n["c"],
+        without: n["b"],
+        edge: Edge::Waits,
+    };
+    assert_eq!(found.broken, [expected]);
+    let text = cuts::text(&state, &found);
+    assert!(text.starts_with("no crash leaves"), "{text}");
+    assert!(cuts::json(&state, &found)["is_possible"] == false);
+    // What is on the disk already changes nothing.
+    let mut bench = circle();
+    bench.write_out("a");
+    let state = at_end(&bench.finish());
+    let found = cut(&state, [n["a"], n["b"]]);
+    assert_eq!((found.broken.len(), found.with.len()), (0, 1));
+}
+
+#[test]
+fn what_is_on_its_way_can_have_arrived_or_not() {
+    let bench = circle();
+    let n = bench.numbers.clone();
+    let mut state = at_end(&bench.finish());
+    // The first round: `a`, without `c`, which is of the same block.
+    let patches = [n["a"]];
+    state.apply(&Record::Write {
+        block: state.patch(n["a"]).unwrap().parts[0].block,
+        rolled_back: 1,
+        patches: &patches,
+    });
+    assert_eq!(state.blocks_in_flight().count(), 1);
+    for with in [&[][..], &patches] {
+        let found = cut(&state, with.iter().copied());
+        assert!(found.is_now && found.broken.is_empty(), "{with:?}");
+    }
+    let later = cut(&state, [n["a"], n["b"]]);
+    assert!(!later.is_now && later.broken.is_empty());
+}
+
+#[test]
+fn of_very_much_dirt_some_chains_are_told() {
+    let state = at_end(&circle().finish());
+    let (count, some) = dirty::longest(&state, &Wanted::default(), 1);
+    assert_eq!((count, some.len()), (4, 1));
+    assert_eq!(some[0], dirty(&state, &Wanted::default())[0]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What each record does to the graph.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use backstitch_store::PatchKind;
 
@@ -13,7 +14,7 @@ impl State {
     pub fn apply(&mut self, record: &Record<'_>) {
         match *record {
             Record::Time(time) => self.time = time,
-            Record::Place { block, place } => drop(self.places.insert(block, place)),
+            Record::Place { block, place } => drop(self.places.insert(u64::from(block), place)),
             Record::Begin {
                 scope,
                 word,
@@ -75,7 +76,7 @@ impl State {
             Record::Wait { after, before } => self.wait(after, before),
             Record::StopWaiting { after, before } => self.stop_waiting(after, before),
             Record::Release { patch } => {
-                if let Some(patch) = self.patches.get_mut(&patch) {
+                if let Some(patch) = self.patches.get_mut(&patch).map(Arc::make_mut) {
                     patch.is_held = false;
                 }
             }
@@ -97,7 +98,7 @@ impl State {
             Record::Reached { ticket } => drop(self.waits.remove(&ticket)),
             Record::Lost { events } => self.lost = Some(events),
             Record::Harden { patch } => {
-                if let Some(patch) = self.patches.get_mut(&patch) {
+                if let Some(patch) = self.patches.get_mut(&patch).map(Arc::make_mut) {
                     patch.kind = PatchKind::Hard;
                 }
             }
@@ -142,7 +143,7 @@ impl State {
             began: self.time,
             live: 0,
         };
-        self.scopes.insert(number, scope);
+        self.scopes.insert(number, Arc::new(scope));
         self.scope = Some(number);
     }
 
@@ -172,7 +173,9 @@ impl State {
     }
 
     fn made(&mut self, object: u64) {
-        let scope = self.scope.and_then(|scope| self.scopes.get_mut(&scope));
+        let scope = self
+            .scope
+            .and_then(|scope| self.scopes.get_mut(&scope).map(Arc::make_mut));
         if let Some(scope) = scope {
             if let (Some(directory), Some(path)) = (scope.objects.first(), scope.paths.first()) {
                 let name = path.rsplit('/').next().unwrap_or(path);
@@ -186,21 +189,24 @@ impl State {
     fn patch_mut(&mut self, number: u64) -> &mut Patch {
         self.newest = self.newest.max(number);
         let (time, record) = (self.time, self.records);
-        self.patches.entry(number).or_insert_with(|| Patch {
-            kind: PatchKind::Empty,
-            standing: Standing::Uncommitted,
-            parts: Vec::new(),
-            changes: Vec::new(),
-            changes_count: 0,
-            befores: BTreeSet::new(),
-            afters: BTreeSet::new(),
-            scopes: Vec::new(),
-            is_held: false,
-            made: time,
-            made_at: record,
-            is_known: false,
-            was_discarded: false,
-        })
+        let new = || {
+            Arc::new(Patch {
+                kind: PatchKind::Empty,
+                standing: Standing::Uncommitted,
+                parts: Vec::new(),
+                changes: Vec::new(),
+                changes_count: 0,
+                befores: BTreeSet::new(),
+                afters: BTreeSet::new(),
+                scopes: Vec::new(),
+                is_held: false,
+                made: time,
+                made_at: record,
+                is_known: false,
+                was_discarded: false,
+            })
+        };
+        Arc::make_mut(self.patches.entry(number).or_insert_with(new))
     }
 
     fn make(&mut self, number: u64, kind: PatchKind, block: Option<u32>, is_in_flight: bool) {
@@ -226,9 +232,12 @@ impl State {
                     is_in_flight,
                 });
             }
-            self.blocks.entry(block).or_default().patches.insert(number);
+            Arc::make_mut(self.blocks.entry(block).or_default())
+                .patches
+                .insert(number);
         }
-        if let Some(scope) = scope.and_then(|scope| self.scopes.get_mut(&scope)) {
+        if let Some(scope) = scope.and_then(|scope| self.scopes.get_mut(&scope).map(Arc::make_mut))
+        {
             scope.live += u64::from(is_new_in_scope);
         }
     }
@@ -250,24 +259,24 @@ impl State {
     }
 
     fn stop_waiting(&mut self, after: u64, before: u64) {
-        if let Some(patch) = self.patches.get_mut(&after) {
+        if let Some(patch) = self.patches.get_mut(&after).map(Arc::make_mut) {
             patch.befores.remove(&before);
         }
-        if let Some(patch) = self.patches.get_mut(&before) {
+        if let Some(patch) = self.patches.get_mut(&before).map(Arc::make_mut) {
             patch.afters.remove(&after);
         }
     }
 
     /// Takes a patch out of everything that names it.
     fn forget(&mut self, number: u64) -> Option<Patch> {
-        let patch = self.patches.remove(&number)?;
+        let patch = Arc::unwrap_or_clone(self.patches.remove(&number)?);
         for before in &patch.befores {
-            if let Some(before) = self.patches.get_mut(before) {
+            if let Some(before) = self.patches.get_mut(before).map(Arc::make_mut) {
                 before.afters.remove(&number);
             }
         }
         for after in &patch.afters {
-            if let Some(after) = self.patches.get_mut(after) {
+            if let Some(after) = self.patches.get_mut(after).map(Arc::make_mut) {
                 after.befores.remove(&number);
             }
         }
@@ -278,7 +287,7 @@ impl State {
     }
 
     fn leave_block(&mut self, block: u32, number: u64) {
-        if let Some(b) = self.blocks.get_mut(&block) {
+        if let Some(b) = self.blocks.get_mut(&block).map(Arc::make_mut) {
             b.patches.remove(&number);
             if b.patches.is_empty() {
                 self.blocks.remove(&block);
@@ -310,7 +319,7 @@ impl State {
 
     fn leave_scopes(&mut self, scopes: &[u64]) {
         for number in scopes {
-            if let Some(scope) = self.scopes.get_mut(number) {
+            if let Some(scope) = self.scopes.get_mut(number).map(Arc::make_mut) {
                 scope.live = scope.live.saturating_sub(1);
                 let is_over = scope.live == 0 && self.scope != Some(*number);
                 if is_over && self.keep == Keep::Live {
@@ -323,7 +332,7 @@ impl State {
     fn leave_run(&mut self, run: u64, block: u32, to: u64) {
         let mut is_in_flight = false;
         let (mut made, mut scopes) = (None, Vec::new());
-        if let Some(run) = self.patches.get_mut(&run) {
+        if let Some(run) = self.patches.get_mut(&run).map(Arc::make_mut) {
             let part = run.parts.iter().position(|part| part.block == block);
             is_in_flight = part.is_some_and(|part| run.parts.swap_remove(part).is_in_flight);
             made = Some(run.made);
@@ -331,7 +340,7 @@ impl State {
         }
         self.leave_block(block, run);
         self.make(to, PatchKind::Hard, Some(block), is_in_flight);
-        let Some(patch) = self.patches.get_mut(&to) else {
+        let Some(patch) = self.patches.get_mut(&to).map(Arc::make_mut) else {
             return;
         };
         patch.made = made.unwrap_or(patch.made);
@@ -339,7 +348,7 @@ impl State {
         for scope in scopes {
             if !patch.scopes.contains(&scope) && patch.scopes.len() < MOST_REMEMBERED {
                 patch.scopes.push(scope);
-                if let Some(scope) = self.scopes.get_mut(&scope) {
+                if let Some(scope) = self.scopes.get_mut(&scope).map(Arc::make_mut) {
                     scope.live += 1;
                 }
             }
@@ -350,7 +359,7 @@ impl State {
     fn discard(&mut self, block: u32) {
         let here = self.blocks.get(&block).map(|b| b.patches.clone());
         for number in here.unwrap_or_default() {
-            let Some(run) = self.patches.get_mut(&number) else {
+            let Some(run) = self.patches.get_mut(&number).map(Arc::make_mut) else {
                 continue;
             };
             let is_gone = |part: &Part| part.block == block && !part.is_in_flight;
@@ -365,7 +374,7 @@ impl State {
         let left_out = self.left_out(block, patches);
         self.mismatches += u64::from(left_out.len() as u32 != rolled_back);
         for number in patches {
-            let Some(patch) = self.patches.get_mut(number) else {
+            let Some(patch) = self.patches.get_mut(number).map(Arc::make_mut) else {
                 continue;
             };
             let parts = patch.parts.iter_mut().filter(|part| part.block == block);
@@ -386,7 +395,7 @@ impl State {
                 None => continue,
             };
             for number in here {
-                let Some(patch) = self.patches.get_mut(&number) else {
+                let Some(patch) = self.patches.get_mut(&number).map(Arc::make_mut) else {
                     continue;
                 };
                 if patch.kind != PatchKind::Run {
@@ -406,7 +415,7 @@ impl State {
     fn commit(&mut self, number: u64) {
         let is_unwritten =
             |patch: &Patch| patch.standing == Standing::Uncommitted && !patch.parts.is_empty();
-        self.has_discarded = self.patches.get(&number).is_some_and(is_unwritten);
+        self.has_discarded = self.patch_there(number).is_some_and(is_unwritten);
         match self.keep {
             Keep::Live => {
                 if let Some(patch) = self.forget(number) {
@@ -422,7 +431,7 @@ impl State {
                 }
             }
             Keep::Everything => {
-                let Some(patch) = self.patches.get_mut(&number) else {
+                let Some(patch) = self.patches.get_mut(&number).map(Arc::make_mut) else {
                     return;
                 };
                 patch.standing = Standing::Committed;

@@ -23,9 +23,9 @@ impl State {
     pub(crate) fn as_chunk(&self) -> Vec<u8> {
         let mut chunk = Chunk::at(self.newest, self.time);
         chunk.put(&Record::Time(self.time));
-        for (block, place) in &self.places {
+        for (block, place) in self.places.iter() {
             chunk.put(&Record::Place {
-                block: *block,
+                block: block as u32,
                 place: *place,
             });
         }

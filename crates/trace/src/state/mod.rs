@@ -3,8 +3,12 @@
 
 mod apply;
 mod chunk;
+mod paged;
+
+pub(crate) use paged::Paged;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_store::PatchKind;
@@ -100,7 +104,7 @@ struct Block {
     patches: BTreeSet<u64>,
 }
 
-/// The graph at a moment of a trace; see the module's documentation. Nothing that it is told makes
+/// The graph at a moment of a trace; see the module's documentation. A copy shares what has not changed. Nothing that it is told makes
 /// it fail: what a damaged trace says of patches that there are none of counts for nothing.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -109,12 +113,12 @@ pub struct State {
     pub time: Duration,
     /// Records applied.
     pub records: u64,
-    patches: BTreeMap<u64, Patch>,
+    pub(crate) patches: BTreeMap<u64, Arc<Patch>>,
     forwards: BTreeMap<u64, u64>,
     newest: u64,
-    places: BTreeMap<u32, Place>,
-    blocks: BTreeMap<u32, Block>,
-    scopes: BTreeMap<u64, Scope>,
+    places: Paged<Place>,
+    blocks: BTreeMap<u32, Arc<Block>>,
+    scopes: BTreeMap<u64, Arc<Scope>>,
     scope: Option<u64>,
     names: Names,
     /// What was written since the last batch; of each batch on its way, its blocks.
@@ -149,7 +153,7 @@ impl State {
             patches: BTreeMap::new(),
             forwards: BTreeMap::new(),
             newest: 0,
-            places: BTreeMap::new(),
+            places: Paged::new(),
             blocks: BTreeMap::new(),
             scopes: BTreeMap::new(),
             scope: None,
@@ -182,12 +186,19 @@ impl State {
 
     /// The patches that it remembers, by number.
     pub fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
-        self.patches.iter().map(|(number, patch)| (*number, patch))
+        self.patches
+            .iter()
+            .map(|(number, patch)| (*number, &**patch))
     }
 
     /// A patch that it remembers; what was merged into another one is that.
     pub fn patch(&self, number: u64) -> Option<&Patch> {
-        self.patches.get(&self.resolved(number))
+        self.patches.get(&self.resolved(number)).map(Arc::as_ref)
+    }
+
+    /// A patch that it remembers under this very number.
+    fn patch_there(&self, number: u64) -> Option<&Patch> {
+        self.patches.get(&number).map(Arc::as_ref)
     }
 
     /// The largest number of a patch so far.
@@ -209,7 +220,7 @@ impl State {
 
     /// Where a block is.
     pub fn place(&self, block: u32) -> Option<&Place> {
-        self.places.get(&block)
+        self.places.get(u64::from(block))
     }
 
     /// The patches of a block that are not on stable storage.
@@ -220,7 +231,7 @@ impl State {
 
     /// The operation with this number, as long as it is remembered.
     pub fn scope(&self, number: u64) -> Option<&Scope> {
-        self.scopes.get(&number)
+        self.scopes.get(&number).map(Arc::as_ref)
     }
 
     /// The number of the operation under way.
@@ -277,6 +288,61 @@ impl State {
         true
     }
 
+    /// Those that [`is_ready`](Self::is_ready) says yes of, in one pass over all.
+    pub fn ready(&self) -> BTreeSet<u64> {
+        let mut ready = BTreeSet::new();
+        let mut waiting = Vec::new();
+        // Of each patch: those of its own block that wait for it.
+        let mut along: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (number, patch) in &self.patches {
+            if patch.standing != Standing::Uncommitted || patch.is_held {
+                waiting.push(*number);
+                continue;
+            }
+            ready.insert(*number);
+            let home = patch.parts.first().map(|part| part.block);
+            for before in &patch.befores {
+                let before = self.resolved(*before);
+                let Some(other) = self.patches.get(&before) else {
+                    continue;
+                };
+                if other.standing == Standing::Committed {
+                    continue;
+                }
+                let is_here = home.is_some() && other.parts.iter().any(|p| Some(p.block) == home);
+                match is_here && other.kind != PatchKind::Run {
+                    true => along.entry(before).or_default().push(*number),
+                    false => waiting.push(*number),
+                }
+            }
+        }
+        // Whatever waits for one that is not ready is not either.
+        while let Some(number) = waiting.pop() {
+            ready.remove(&number);
+            waiting.extend(along.remove(&number).unwrap_or_default());
+        }
+        ready
+    }
+
+    /// How many patches it remembers.
+    pub fn patches_count(&self) -> usize {
+        self.patches.len()
+    }
+
+    /// How much it remembers: what a copy of it costs, roughly, in things of some hundred bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let changes = self.patches.len() + self.forwards.len();
+        changes + self.places.len() + self.scopes.len() + self.names.len()
+    }
+
+    /// Blocks on their way to the device, each with the number of its batch; those that were put into
+    /// the batch to come have none.
+    pub fn blocks_in_flight(&self) -> impl Iterator<Item = (Option<u64>, u32)> + '_ {
+        let batches = self.batches.iter();
+        let sent = batches.flat_map(|(batch, of)| of.iter().map(|block| (Some(*batch), *block)));
+        sent.chain(self.written.iter().map(|block| (None, *block)))
+    }
+
     /// Uncommitted patches of a block that a write with these would leave out.
     pub fn left_out(&self, block: u32, written: &[u64]) -> Vec<u64> {
         let Some(b) = self.blocks.get(&block) else {
@@ -287,7 +353,7 @@ impl State {
                 let part = patch.parts.iter().find(|part| part.block == block);
                 part.is_some_and(|part| !part.is_in_flight)
             };
-            !written.contains(number) && self.patches.get(number).is_some_and(is_uncommitted)
+            !written.contains(number) && self.patch_there(*number).is_some_and(is_uncommitted)
         };
         b.patches.iter().copied().filter(stays).collect()
     }

@@ -1,6 +1,6 @@
 //! Which crashes are ruled out?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backstitch_store::PatchKind;
 use serde_json::{Value, json};
@@ -48,12 +48,13 @@ pub fn crash(state: &State, with: u64, without: u64) -> Verdict {
     // Who led to whom, from `with` on, the nearest first.
     let mut from: BTreeMap<u64, (u64, Edge)> = BTreeMap::new();
     let (mut queue, mut at) = (vec![with], 0);
+    let mut blocks = BTreeSet::new();
     while let Some(number) = queue.get(at).copied() {
         at += 1;
         if number == without {
             return Verdict::Forbidden(path(&from, with, without));
         }
-        for (next, edge) in taken_along(state, number) {
+        for (next, edge) in taken_along(state, number, &mut blocks) {
             if next != with && !from.contains_key(&next) && !is_there(next) {
                 from.insert(next, (number, edge));
                 queue.push(next);
@@ -63,8 +64,13 @@ pub fn crash(state: &State, with: u64, without: u64) -> Verdict {
     Verdict::Possible
 }
 
-/// Patches that are on the disk whenever this one is.
-fn taken_along(state: &State, number: u64) -> Vec<(u64, Edge)> {
+/// Patches that are on the disk whenever this one is. Of a block that is in `blocks` already, with
+/// whether the patch is still in memory only, its other patches have been told of.
+pub(super) fn taken_along(
+    state: &State,
+    number: u64,
+    blocks: &mut BTreeSet<(u32, bool)>,
+) -> Vec<(u64, Edge)> {
     let Some(patch) = state.patch(number) else {
         return Vec::new();
     };
@@ -74,8 +80,9 @@ fn taken_along(state: &State, number: u64) -> Vec<(u64, Edge)> {
         return all;
     }
     let is_later = patch.standing == Standing::Uncommitted;
-    let blocks = patch.parts.iter().map(|part| part.block);
-    for other in blocks.flat_map(|block| state.patches_of(block)) {
+    let parts = patch.parts.iter().map(|part| part.block);
+    let new = parts.filter(|block| blocks.insert((*block, is_later)));
+    for other in new.flat_map(|block| state.patches_of(block)) {
         let edge = state.patch(other).and_then(|o| match (o.standing, o.kind) {
             (Standing::InFlight, _) => Some(Edge::OnItsWay),
             (Standing::Uncommitted, PatchKind::Hard) if is_later => Some(Edge::NoUndo),

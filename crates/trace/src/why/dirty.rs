@@ -33,22 +33,38 @@ pub fn untold(state: &State, wanted: &Wanted) -> usize {
 
 /// The patches that are wanted and not on stable storage, those with the longest chains first.
 pub fn dirty(state: &State, wanted: &Wanted) -> Vec<Dirty> {
-    let mut rounds = Rounds::new(state);
-    let mut all: Vec<Dirty> = state
-        .patches()
-        .filter(|(number, patch)| wanted.is_met_by(state, *number, patch))
-        .filter(|(_, patch)| patch.standing != Standing::Committed)
-        .map(|(number, _)| Dirty {
-            rounds: rounds.of(number),
-            chain: rounds.chain(number),
-        })
-        .collect();
+    let mut all = longest(state, wanted, usize::MAX).1;
     all.sort_by_key(|dirty| std::cmp::Reverse((dirty.rounds, dirty.chain.len())));
     all
 }
 
+/// How many patches are wanted and not on stable storage, and of at most so many of those that need
+/// the most rounds the chains.
+pub fn longest(state: &State, wanted: &Wanted, most: usize) -> (usize, Vec<Dirty>) {
+    let mut rounds = Rounds::new(state);
+    let mut all: Vec<(u32, u64)> = state
+        .patches()
+        .filter(|(number, patch)| wanted.is_met_by(state, *number, patch))
+        .filter(|(_, patch)| patch.standing != Standing::Committed)
+        .map(|(number, _)| (rounds.of(number), number))
+        .collect();
+    if all.len() > most {
+        all.sort_by_key(|(rounds, _)| std::cmp::Reverse(*rounds));
+    }
+    let dirty = all.iter().take(most).map(|(of, number)| Dirty {
+        rounds: *of,
+        chain: rounds.chain(*number),
+    });
+    (all.len(), dirty.collect())
+}
+
 /// For people: the longest chains, those that are part of one already left out.
 pub fn text(state: &State, all: &[Dirty], untold: usize) -> String {
+    text_of(state, all.len(), all, untold)
+}
+
+/// The same where `all` are not all, but there are `count`.
+pub fn text_of(state: &State, count: usize, all: &[Dirty], untold: usize) -> String {
     let rest = match untold {
         0 => String::new(),
         untold => format!(
@@ -63,8 +79,7 @@ pub fn text(state: &State, all: &[Dirty], untold: usize) -> String {
     }
     let most = all.first().map_or(0, |dirty| dirty.rounds);
     let mut out = format!(
-        "{} patches are not on the disk; {} of writing until they can be\n",
-        all.len(),
+        "{count} patches are not on the disk; {} of writing until they can be\n",
         rounds_text(most)
     );
     let mut told = std::collections::BTreeSet::new();

@@ -6,9 +6,11 @@
 //! | [`dirty`] | what the patches of a file wait for, the longest chain first |
 //! | [`wait`] | what an `fsync` had to bring to the disk, and in how many rounds it did |
 //! | [`versions`] | of each time that a block was written, why that was |
+//! | [`cut`] | whether a crash can leave these patches and no others, and what the operations have then |
 //! | [`crash`] | whether a crash can leave one patch without another, and which edges forbid it |
 
 pub mod crash;
+pub mod cut;
 pub mod dirty;
 mod rounds;
 pub mod versions;

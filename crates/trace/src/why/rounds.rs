@@ -1,7 +1,7 @@
 //! In how many rounds of writing a patch can be on stable storage.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backstitch_store::PatchKind;
 
@@ -89,10 +89,10 @@ impl<'s> Rounds<'s> {
     /// The patch, what it waits for longest, what that waits for longest, and so on.
     pub(super) fn chain(&mut self, number: u64) -> Vec<u64> {
         self.of(number);
-        let mut chain = vec![number];
+        let (mut chain, mut seen) = (vec![number], BTreeSet::from([number]));
         let mut at = number;
         while let Some((_, Some(next))) = self.known.get(&at) {
-            if chain.contains(next) {
+            if !seen.insert(*next) {
                 break;
             }
             chain.push(*next);

@@ -1,6 +1,6 @@
 //! Why was this written again?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -95,6 +95,7 @@ fn is_wanted(state: &State, block: u32, wanted: u64) -> bool {
 /// What keeps a patch out of a version of its block: the nearest patch elsewhere that it waits for.
 fn obstacle(state: &State, block: u32, patch: u64) -> String {
     let (mut queue, mut at) = (vec![patch], 0);
+    let mut seen = BTreeSet::from([patch]);
     while let Some(number) = queue.get(at).copied() {
         at += 1;
         let Some(patch) = state.patch(number) else {
@@ -108,7 +109,7 @@ fn obstacle(state: &State, block: u32, patch: u64) -> String {
         }
         for before in &patch.befores {
             let before = state.resolved(*before);
-            if !queue.contains(&before) {
+            if seen.insert(before) {
                 queue.push(before);
             }
         }

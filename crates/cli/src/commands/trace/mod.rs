@@ -4,6 +4,7 @@ mod graph;
 mod output;
 mod record;
 mod replay;
+mod serve;
 mod show;
 mod stats;
 mod why;
@@ -16,13 +17,14 @@ use std::process::ExitCode;
 
 const COMMAND: &str = "trace";
 
-/// Record what waits for what, and show, draw, count or replay it.
+/// Record what waits for what, and show, draw, explain, count or replay it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch trace record -o t.trace /mnt -- cp -r src /mnt     record a mount while a command runs
   backstitch trace show t.trace --path /src/main.c              what became of one file's changes
   backstitch trace graph t.trace --at 1.5s --format svg > g.svg
   backstitch trace why t.trace --at 1.5s --path /src/main.c     why it is not on the disk yet
+  backstitch trace serve t.trace                                all of that as a page for a browser
   backstitch trace stats t.trace
 
 Each of them has more with --help. A moment is end, #RECORD (as show numbers them), batch:NUMBER, or a time since the mount: 1.5s, 20ms.")]
@@ -38,6 +40,7 @@ enum What {
     Show(show::Args),
     Graph(graph::Args),
     Why(why::Args),
+    Serve(serve::Args),
     Stats(stats::Args),
     Replay(replay::Args),
 }
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         What::Show(args) => show::run(args),
         What::Graph(args) => graph::run(args),
         What::Why(args) => why::run(args),
+        What::Serve(args) => serve::run(args),
         What::Stats(args) => stats::run(args),
         What::Replay(args) => replay::run(args),
     };

@@ -1,0 +1,17 @@
+//! A page that shows a trace of patches in a browser: when what happened, the graph at each moment,
+//! what patches change in a block, and answers to questions in words.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`Answers`] | what the page asks for, as JSON |
+//! | [`Server`] | hands it out, on the loopback address and to who has the token |
+//!
+//! Nothing that is asked, and nothing that a trace has, makes it fail; and no answer is without a
+//! bound, neither in its length nor, for a trace of a given length, in its time.
+
+mod answers;
+mod query;
+mod server;
+
+pub use answers::{Answers, Reply};
+pub use server::Server;

@@ -1,0 +1,190 @@
+//! The graph at a moment where it has too many patches to be drawn one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::graph::{
+    By, Drawing, Drawn, Wanted, block_of, block_text, change_text, drawn, is_heavy, label,
+    operation_of, taken,
+};
+use crate::record::Change;
+use crate::state::{Patch, State};
+
+/// Patches that are drawn one by one.
+const MOST_PATCHES: usize = 1_000;
+/// Clusters that are drawn, and ways between them.
+const MOST_CLUSTERS: usize = 300;
+/// See `MOST_CLUSTERS`.
+const MOST_WAYS: usize = 1_500;
+/// Patches of a block that are told of.
+const MOST_OF_A_BLOCK: usize = 300;
+
+/// What is put together.
+#[derive(Clone, Copy, Debug)]
+struct Cluster {
+    /// One of its patches.
+    patch: u64,
+    /// By how they stand, as in [`Drawn::ALL`].
+    counts: [usize; 4],
+}
+
+/// The graph of a state for programs: the keys stay. All patches where these are few enough,
+/// otherwise clusters of them; `only` is one of those, whose patches are drawn, with what they wait
+/// for directly and what waits for them.
+pub fn graph(state: &State, by: By, wanted: &Wanted, only: Option<u64>) -> Value {
+    let mut taken = taken(state, wanted);
+    if let Some(only) = only {
+        taken = with_neighbours(state, by, only, &taken);
+    }
+    if taken.len() <= MOST_PATCHES {
+        return Drawing::of_these(state, by, &taken).json();
+    }
+    let (clusters, ways) = gathered(state, by, &taken);
+    let all = clusters.len();
+    let mut largest: Vec<(Option<u64>, Cluster)> = clusters.into_iter().collect();
+    largest.sort_by_key(|(_, cluster)| std::cmp::Reverse(cluster.counts.iter().sum::<usize>()));
+    let (shown, rest) = largest.split_at(all.min(MOST_CLUSTERS));
+    let keys: BTreeSet<Option<u64>> = shown.iter().map(|(key, _)| *key).collect();
+    let rest: usize = rest.iter().flat_map(|(_, cluster)| cluster.counts).sum();
+    let clusters = shown.iter().map(|(key, cluster)| {
+        let counts = Drawn::ALL.iter().zip(cluster.counts);
+        let counts = counts.map(|(drawn, count)| (drawn.word().to_owned(), count.into()));
+        json!({
+            "cluster": key,
+            "name": name(state, by, cluster.patch),
+            "counts": Value::Object(counts.collect()),
+        })
+    });
+    let ways = ways
+        .into_iter()
+        .filter(|((from, to), _)| keys.contains(from) && keys.contains(to));
+    let ways = ways
+        .take(MOST_WAYS)
+        .map(|((from, to), count)| json!({"after": from, "before": to, "count": count}));
+    json!({
+        "clusters": clusters.collect::<Vec<_>>(),
+        "ways": ways.collect::<Vec<_>>(),
+        "clusters_left_out": all - keys.len(),
+        "patches_left_out": rest,
+    })
+}
+
+type Ways = BTreeMap<(Option<u64>, Option<u64>), usize>;
+
+fn gathered(
+    state: &State,
+    by: By,
+    taken: &BTreeSet<u64>,
+) -> (BTreeMap<Option<u64>, Cluster>, Ways) {
+    let ready = state.ready();
+    let mut clusters: BTreeMap<Option<u64>, Cluster> = BTreeMap::new();
+    let mut ways = Ways::new();
+    for (number, patch) in state.patches() {
+        if !taken.contains(&number) {
+            continue;
+        }
+        let key = key(by, patch);
+        let cluster = clusters.entry(key).or_insert(Cluster {
+            patch: number,
+            counts: [0; 4],
+        });
+        let stands = drawn(&ready, number, patch);
+        let place = Drawn::ALL.iter().position(|drawn| *drawn == stands);
+        cluster.counts[place.unwrap_or(0)] += 1;
+        for before in &patch.befores {
+            if let Some(before) = state.patch(*before) {
+                let to = self::key(by, before);
+                if to != key {
+                    *ways.entry((key, to)).or_default() += 1;
+                }
+            }
+        }
+    }
+    (clusters, ways)
+}
+
+fn name(state: &State, by: By, patch: u64) -> String {
+    match (state.patch(patch), by) {
+        (Some(patch), By::Block) => block_of(state, patch),
+        (Some(patch), By::Operation) => operation_of(state, patch),
+        (None, _) => String::new(),
+    }
+}
+
+fn key(by: By, patch: &Patch) -> Option<u64> {
+    match by {
+        By::Block => patch.parts.first().map(|part| u64::from(part.block)),
+        By::Operation => patch.scopes.first().copied(),
+    }
+}
+
+fn with_neighbours(state: &State, by: By, only: u64, all: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let of = all.iter().copied().filter(|number| {
+        let patch = state.patch(*number);
+        patch.is_some_and(|patch| key(by, patch) == Some(only))
+    });
+    let members: Vec<u64> = of.take(MOST_PATCHES / 2).collect();
+    let mut taken: BTreeSet<u64> = members.iter().copied().collect();
+    let near = members.iter().filter_map(|number| state.patch(*number));
+    let near = near.flat_map(|patch| patch.befores.iter().chain(&patch.afters));
+    for number in near {
+        if taken.len() >= MOST_PATCHES {
+            break;
+        }
+        let number = state.resolved(*number);
+        if all.contains(&number) {
+            taken.insert(number);
+        }
+    }
+    taken
+}
+
+/// What the patches that are not on the disk change in a block, for programs: the keys stay.
+pub fn block(state: &State, block: u32) -> Value {
+    let (ready, place) = (state.ready(), state.place(block));
+    let all = state.patches_of(block);
+    let patches = all.filter_map(|number| Some((number, state.patch(number)?)));
+    let mut count = 0;
+    let mut told = Vec::new();
+    for (number, patch) in patches {
+        count += 1;
+        if told.len() == MOST_OF_A_BLOCK {
+            continue;
+        }
+        told.push(json!({
+            "patch": number,
+            "change": label(patch),
+            "standing": drawn(&ready, number, patch).word(),
+            "operation": operation_of(state, patch),
+            "is_whole_block": is_heavy(patch.kind) && patch.changes.is_empty(),
+            "ranges": patch.changes.iter().filter_map(range).collect::<Vec<_>>(),
+            "ranges_left_out": patch.changes_count - patch.changes.len() as u64,
+        }));
+    }
+    json!({
+        "block": block,
+        "name": block_text(state, block),
+        "number": place.map(|at| at.offset_bytes / u64::from(at.len_bytes.max(1))),
+        "len_bytes": place.map_or(0, |at| at.len_bytes),
+        "patches": told,
+        "patches_count": count,
+    })
+}
+
+/// Where a change is: its first byte, how many, and words for it.
+fn range(change: &Change) -> Option<Value> {
+    let (offset_bytes, len_bytes) = match change {
+        Change::Nothing => return None,
+        Change::Bytes {
+            offset_bytes,
+            len_bytes,
+        } => (*offset_bytes, *len_bytes),
+        Change::Flip { offset_bytes, mask } => {
+            let first = offset_bytes.saturating_add(mask.trailing_zeros() / 8);
+            let last = offset_bytes.saturating_add((31 - mask.leading_zeros().min(31)) / 8);
+            (first, last.saturating_sub(first) + 1)
+        }
+    };
+    Some(json!([offset_bytes, len_bytes, change_text(change)]))
+}

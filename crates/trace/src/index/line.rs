@@ -1,0 +1,228 @@
+//! What happened when: operations, batches and waits, in the order in which they began.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::record::Record;
+use crate::state::State;
+
+/// Moments at which it is known how many patches were not on the disk.
+const MOST_SAMPLES: usize = 1024;
+
+/// What a span of the time line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An operation that changed something.
+    Operation,
+    /// A batch of writes, until it is on stable storage.
+    Batch,
+    /// Somebody who waited for patches.
+    Wait,
+}
+
+/// Something that lasted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The number of the operation or the batch, or the ticket of the wait.
+    pub number: u64,
+    /// What it was, in a few words.
+    pub label: String,
+    /// The record that it began with, and when.
+    pub first: u64,
+    /// See `first`.
+    pub began_seconds: f64,
+    /// The record that it ended with, and when; of one that did not end, none.
+    pub last: Option<u64>,
+    /// See `last`.
+    pub ended_seconds: Option<f64>,
+}
+
+/// The time line of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    operations: Vec<Span>,
+    batches: Vec<Span>,
+    waits: Vec<Span>,
+    /// Of what is open: where it is in its list.
+    open_operation: Option<usize>,
+    open_batches: BTreeMap<u64, usize>,
+    open_waits: BTreeMap<u64, usize>,
+    /// Patches that were not on the disk after a record.
+    samples: Vec<(u64, usize)>,
+    /// Records between two samples, once they have been thinned out.
+    distance: u64,
+    records: u64,
+}
+
+impl Line {
+    /// Takes note of a record; the state is that after it.
+    pub(super) fn note(&mut self, at: u64, record: &Record<'_>, state: &State) {
+        self.sample(at, state);
+        let seconds = state.time.as_secs_f64();
+        let span = |number: u64, label: String| Span {
+            number,
+            label,
+            first: at,
+            began_seconds: seconds,
+            last: None,
+            ended_seconds: None,
+        };
+        match *record {
+            Record::Begin { scope, .. } => {
+                let label = state.scope(scope).map_or("", |scope| &scope.label);
+                self.open_operation = Some(self.operations.len());
+                self.operations.push(span(scope, label.to_owned()));
+            }
+            Record::Batch {
+                number,
+                goal,
+                requests,
+                bytes,
+            } => {
+                let goal = crate::names::printable(&String::from_utf8_lossy(goal));
+                let label = format!("{goal}: {requests} requests, {bytes} bytes");
+                self.open_batches.insert(number, self.batches.len());
+                self.batches.push(span(number, label));
+            }
+            Record::Awaited { ticket, patches } => {
+                let label = format!("for {} patches", patches.len());
+                self.open_waits.insert(ticket, self.waits.len());
+                self.waits.push(span(ticket, label));
+            }
+            Record::End => {
+                let open = self.open_operation.take();
+                end(&mut self.operations, open, at, seconds);
+            }
+            Record::Flushed { number } | Record::Failed { number } => {
+                let open = self.open_batches.remove(&number);
+                end(&mut self.batches, open, at, seconds);
+            }
+            Record::Reached { ticket } => {
+                let open = self.open_waits.remove(&ticket);
+                end(&mut self.waits, open, at, seconds);
+            }
+            _ => {}
+        }
+    }
+
+    fn sample(&mut self, at: u64, state: &State) {
+        self.distance = self.distance.max(1);
+        if !at.is_multiple_of(self.distance) {
+            return;
+        }
+        self.samples.push((at, state.patches_count()));
+        if self.samples.len() > MOST_SAMPLES {
+            self.distance *= 2;
+            let distance = self.distance;
+            self.samples.retain(|(at, _)| at % distance == 0);
+        }
+    }
+
+    pub(super) fn finish(&mut self, records: u64) {
+        self.records = records;
+    }
+
+    /// Its spans of a kind.
+    pub fn spans(&self, kind: Kind) -> &[Span] {
+        match kind {
+            Kind::Operation => &self.operations,
+            Kind::Batch => &self.batches,
+            Kind::Wait => &self.waits,
+        }
+    }
+
+    /// What there is between two records, for programs: the keys stay. Neighbours are put together
+    /// where there are more than `most` of a kind.
+    pub fn page(&self, from: u64, to: u64, most: usize) -> Value {
+        let samples = self
+            .samples
+            .iter()
+            .filter(|(at, _)| (from..=to).contains(at));
+        let samples = samples.map(|(at, count)| json!([at, count]));
+        json!({
+            "from": from,
+            "to": to,
+            "operations": self.gathered(Kind::Operation, from, to, most),
+            "batches": self.gathered(Kind::Batch, from, to, most),
+            "waits": self.gathered(Kind::Wait, from, to, most),
+            "not_on_disk": samples.collect::<Vec<_>>(),
+        })
+    }
+
+    fn gathered(&self, kind: Kind, from: u64, to: u64, most: usize) -> Vec<Value> {
+        let spans = self.spans(kind).iter();
+        let is_there = |span: &&Span| span.first <= to && span.last.is_none_or(|at| at >= from);
+        let spans: Vec<&Span> = spans.filter(is_there).collect();
+        let each = spans.len().div_ceil(most.max(1)).max(1);
+        let together = spans.chunks(each).filter_map(|some| match some {
+            [] => None,
+            [one] => Some(one.json()),
+            [first, ..] => {
+                let last = some.iter().map(|span| span.last.unwrap_or(self.records));
+                Some(json!({
+                    "count": some.len(),
+                    "first": first.first,
+                    "last": last.max(),
+                    "label": format!("{} of them, from {}", some.len(), first.label),
+                }))
+            }
+        });
+        together.collect()
+    }
+
+    /// The record to go to for the span after this one, or before it: an operation's end, a batch's
+    /// or a wait's beginning.
+    pub fn next(&self, kind: Kind, record: u64, is_back: bool) -> Option<u64> {
+        let at = |span: &Span| match kind {
+            Kind::Operation => span.last,
+            Kind::Batch | Kind::Wait => Some(span.first),
+        };
+        let all = self.spans(kind).iter().filter_map(at);
+        nearest(all, record, is_back)
+    }
+
+    /// The record of the flush after this record, or before it.
+    pub fn next_flush(&self, record: u64, is_back: bool) -> Option<u64> {
+        nearest(
+            self.batches.iter().filter_map(|of| of.last),
+            record,
+            is_back,
+        )
+    }
+
+    /// Operations whose words have this text in them, from a record on, at most so many.
+    pub fn search(&self, text: &str, from: u64, most: usize) -> Vec<&Span> {
+        let all = self.operations.iter().filter(|of| of.first >= from);
+        all.filter(|of| of.label.contains(text))
+            .take(most)
+            .collect()
+    }
+}
+
+impl Span {
+    /// For programs: the keys stay.
+    pub fn json(&self) -> Value {
+        json!({
+            "number": self.number,
+            "label": self.label,
+            "first": self.first,
+            "last": self.last,
+            "began_seconds": self.began_seconds,
+            "ended_seconds": self.ended_seconds,
+        })
+    }
+}
+
+fn end(spans: &mut [Span], open: Option<usize>, at: u64, seconds: f64) {
+    if let Some(span) = open.and_then(|open| spans.get_mut(open)) {
+        (span.last, span.ended_seconds) = (Some(at), Some(seconds));
+    }
+}
+
+fn nearest(all: impl Iterator<Item = u64>, record: u64, is_back: bool) -> Option<u64> {
+    match is_back {
+        true => all.filter(|at| *at < record).max(),
+        false => all.filter(|at| *at > record).min(),
+    }
+}

@@ -1,0 +1,250 @@
+//! A trace that can be looked at at any of its moments without being read from its beginning, and what
+//! happened when in it.
+//!
+//! Records are counted here from 0 in the order in which they are read. That is not the number that
+//! `show` prints where the recording kept its end only; see [`Index::number_of`].
+
+mod clusters;
+mod line;
+
+pub use clusters::{block, graph};
+pub use line::{Kind, Line, Span};
+
+use std::collections::VecDeque;
+
+use crate::file::Records;
+use crate::show::{Filter, Lines};
+use crate::state::{Keep, State};
+use crate::{Error, Trace};
+
+/// States that are kept to begin from. They are half as dense whenever there are too many.
+const MOST_CHECKPOINTS: usize = 24;
+/// Records between the first of them.
+const FIRST_DISTANCE: u64 = 8192;
+/// What all checkpoints together may hold: patches, names and so on.
+const MOST_WEIGHT: usize = 4 << 20;
+/// A state that was walked to from further away than this leaves a copy as far before it, for who
+/// steps back.
+const NEAR: u64 = 256;
+/// Such copies, and the states that were asked for last.
+const MOST_RECENT: usize = 4;
+
+/// A place to begin from: the state before the record that follows.
+#[derive(Clone)]
+struct Place<'t> {
+    /// Records before it.
+    passed: u64,
+    /// The number of the one before it.
+    number: u64,
+    records: Records<'t>,
+    state: State,
+}
+
+impl Place<'_> {
+    /// Applies the next record; false where there is none that can be read.
+    fn step(&mut self, list: &mut Vec<u64>) -> bool {
+        match self.records.next(list) {
+            Ok(Some((number, record))) => {
+                self.state.apply(&record);
+                (self.passed, self.number) = (self.passed + 1, number);
+                true
+            }
+            Ok(None) | Err(_) => false,
+        }
+    }
+}
+
+/// An indexed trace.
+pub struct Index<'t> {
+    trace: Trace<'t>,
+    checkpoints: Vec<Place<'t>>,
+    recent: VecDeque<Place<'t>>,
+    line: Line,
+    records: u64,
+    seconds: f64,
+    lost: Option<u64>,
+    is_cut: bool,
+    damage: Option<Error>,
+}
+
+impl<'t> Index<'t> {
+    /// Reads a trace once. Where it is damaged, what is before that can be looked at.
+    pub fn of(trace: Trace<'t>) -> Index<'t> {
+        let mut at = Place {
+            passed: 0,
+            number: 0,
+            records: trace.records(),
+            state: State::of(&trace, Keep::Live),
+        };
+        let mut checkpoints = Checkpoints::new(at.clone());
+        let (mut list, mut line) = (Vec::new(), Line::default());
+        let mut damage = None;
+        loop {
+            checkpoints.offer(&at);
+            match at.records.next(&mut list) {
+                Ok(Some((number, record))) => {
+                    at.state.apply(&record);
+                    line.note(at.passed, &record, &at.state);
+                    (at.passed, at.number) = (at.passed + 1, number);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    damage = Some(error);
+                    break;
+                }
+            }
+        }
+        line.finish(at.passed);
+        Index {
+            trace,
+            checkpoints: checkpoints.places,
+            recent: VecDeque::new(),
+            line,
+            records: at.passed,
+            seconds: at.state.time.as_secs_f64(),
+            lost: at.state.lost,
+            is_cut: at.records.is_cut(),
+            damage,
+        }
+    }
+
+    /// The trace.
+    pub fn trace(&self) -> &Trace<'t> {
+        &self.trace
+    }
+
+    /// What happened when.
+    pub fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// How many records there are that can be read.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The number of a record, or of the last one where there are fewer.
+    pub fn number_of(&mut self, record: u64) -> u64 {
+        self.state_after(record);
+        self.recent.back().map_or(0, |place| place.number)
+    }
+
+    /// How long after the mount the last record is.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// How many events at least are missing at its end, where any are.
+    pub fn lost_events(&self) -> Option<u64> {
+        self.lost
+    }
+
+    /// Whether the file ends before the recording did.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Why the rest cannot be read, where it cannot.
+    pub fn damage(&self) -> Option<&Error> {
+        self.damage.as_ref()
+    }
+
+    /// The state after a record, or after the last one where there are fewer.
+    pub fn state_after(&mut self, record: u64) -> &State {
+        let wanted = record.saturating_add(1).min(self.records);
+        let mut place = self.nearest(wanted);
+        let mut list = Vec::new();
+        let is_far = wanted - place.passed > 2 * NEAR;
+        while place.passed < wanted {
+            if is_far && wanted - place.passed == NEAR {
+                self.recent.push_back(place.clone());
+            }
+            if !place.step(&mut list) {
+                break;
+            }
+        }
+        self.recent.push_back(place);
+        while self.recent.len() > MOST_RECENT {
+            self.recent.pop_front();
+        }
+        &self.recent[self.recent.len() - 1].state
+    }
+
+    /// The nearest place at or before this many records, which is no longer among the recent ones.
+    fn nearest(&mut self, wanted: u64) -> Place<'t> {
+        let after = (self.checkpoints).partition_point(|place| place.passed <= wanted);
+        let checkpoint = &self.checkpoints[after.saturating_sub(1)];
+        let recent = self.recent.iter().enumerate();
+        let recent = recent.filter(|(_, place)| place.passed <= wanted);
+        match recent.max_by_key(|(_, place)| place.passed) {
+            Some((at, place)) if place.passed >= checkpoint.passed => {
+                // Who goes on needs no copy; who steps back needs the place itself again.
+                match wanted - place.passed {
+                    0..=1 => self.recent.remove(at).unwrap_or_else(|| checkpoint.clone()),
+                    _ => place.clone(),
+                }
+            }
+            _ => checkpoint.clone(),
+        }
+    }
+
+    /// The records up to this one, at most so many, in words: each with its place and its number.
+    pub fn words(&mut self, record: u64, most: u64) -> Vec<(u64, u64, String)> {
+        let first = record.saturating_add(1).saturating_sub(most);
+        if first > 0 {
+            self.state_after(first - 1);
+        }
+        let mut place = self.nearest(first);
+        if self.recent.len() < MOST_RECENT {
+            self.recent.push_back(place.clone());
+        }
+        let (mut out, mut list) = (Vec::new(), Vec::new());
+        let mut lines = Lines::new(Filter::default());
+        while place.passed <= record {
+            let Ok(Some((number, next))) = place.records.next(&mut list) else {
+                break;
+            };
+            place.state.apply(&next);
+            if let Some(line) = lines.line(number, &next, &place.state) {
+                out.push((place.passed, number, line.text));
+            }
+            place.passed += 1;
+        }
+        out
+    }
+}
+
+/// Checkpoints that are being made.
+struct Checkpoints<'t> {
+    places: Vec<Place<'t>>,
+    distance: u64,
+    weight: usize,
+}
+
+impl<'t> Checkpoints<'t> {
+    fn new(first: Place<'t>) -> Checkpoints<'t> {
+        Checkpoints {
+            places: vec![first],
+            distance: FIRST_DISTANCE,
+            weight: 0,
+        }
+    }
+
+    /// Keeps a place if it is far enough from the last one.
+    fn offer(&mut self, place: &Place<'t>) {
+        if place.passed == 0 || !place.passed.is_multiple_of(self.distance) {
+            return;
+        }
+        self.places.push(place.clone());
+        self.weight += place.state.weight();
+        while self.places.len() > 1
+            && (self.places.len() > MOST_CHECKPOINTS || self.weight > MOST_WEIGHT)
+        {
+            self.distance *= 2;
+            let distance = self.distance;
+            self.places.retain(|place| place.passed % distance == 0);
+            let weights = self.places.iter().map(|place| place.state.weight());
+            self.weight = weights.sum();
+        }
+    }
+}

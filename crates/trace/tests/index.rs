@@ -1,0 +1,255 @@
+//! An index says of each moment what reading from the beginning says.
+
+use std::sync::Arc;
+
+use backstitch_device::MemoryDevice;
+use backstitch_formats::usual;
+use backstitch_layout::tools::Mkfs;
+use backstitch_trace::graph::{By, Drawing, Wanted};
+use backstitch_trace::index::{Index, Kind, graph};
+use backstitch_trace::{Error, Keep, Recorder, Recording, State, Trace};
+use backstitch_vfs::{Engine, FileType, MountOptions, NewInode};
+use serde_json::{Value, json};
+
+const SIZE_BYTES: usize = 16 << 20;
+const MOST_BYTES: usize = 64 << 20;
+
+/// A mount under soft updates on which files are made, written and removed; one of so many is waited
+/// for.
+fn trace(recorder: impl Fn(&Recording) -> Recorder, files: usize, synced: usize) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
+    let mkfs = Mkfs {
+        block_size: Some(4096),
+        ..Mkfs::new([3; 16], [5; 16], 1_600_000_000)
+    };
+    usual().make(&mkfs, &*device).unwrap();
+    let options = MountOptions {
+        ordering: "soft".parse().unwrap(),
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(device, usual().layout(), &options).unwrap();
+    let recorder = Arc::new(recorder(&Recording {
+        description: json!({"root": engine.root().0}),
+        with_contents: false,
+    }));
+    engine.watch(Some(recorder.clone()));
+    for number in 0..files {
+        let name = format!("f{number}");
+        let new = NewInode {
+            file_type: FileType::Regular,
+            permissions: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target: b"",
+        };
+        let made = engine.create(engine.root(), name.as_bytes(), &new).unwrap();
+        engine.write(made.inode, 0, &[7; 5000]).unwrap();
+        if number % synced == 9 {
+            engine.fsync(made.inode, false).unwrap();
+        }
+        engine.forget(made.inode, 1);
+        if number % 3 == 0 {
+            engine.unlink(engine.root(), name.as_bytes()).unwrap();
+        }
+    }
+    engine.unmount().unwrap();
+    recorder.finish()
+}
+
+fn whole(files: usize) -> Vec<u8> {
+    let recorder = |recording: &Recording| Recorder::in_memory(recording, MOST_BYTES);
+    trace(recorder, files, 50)
+}
+
+fn picture(state: &State) -> (Value, String, usize) {
+    let drawing = Drawing::of(state, By::Operation, &Wanted::default());
+    (
+        drawing.json(),
+        format!("{:?}", state.time),
+        state.patches_count(),
+    )
+}
+
+#[test]
+fn each_moment_is_what_reading_from_the_beginning_says_in_whatever_order_they_are_asked_for() {
+    let bytes = whole(1200);
+    let trace = Trace::new(&bytes).unwrap();
+    let mut index = Index::of(trace.clone());
+    let count = index.records();
+    assert!(count > 10_000, "{count} records");
+    let mut wanted: Vec<u64> = (0..40).map(|n| n * (count - 1) / 39).collect();
+    // Steps on, steps back, and one that is asked for again.
+    wanted.extend([
+        5000, 5001, 5002, 5003, 5002, 5001, 5000, 4999, 4999, 0, 1, 0,
+    ]);
+    let mut sorted = wanted.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut expected = std::collections::BTreeMap::new();
+    let mut state = State::of(&trace, Keep::Live);
+    let (mut records, mut list, mut passed) = (trace.records(), Vec::new(), 0);
+    while let Some((_, record)) = records.next(&mut list).unwrap() {
+        state.apply(&record);
+        if sorted.binary_search(&passed).is_ok() {
+            expected.insert(passed, picture(&state));
+        }
+        passed += 1;
+    }
+    assert_eq!(passed, count);
+    assert!(expected.values().any(|(_, _, patches)| *patches > 20));
+    for record in wanted {
+        let found = picture(index.state_after(record));
+        assert!(found == expected[&record], "after record {record}");
+    }
+    // Words of records do not disturb what follows.
+    let words = index.words(5000, 10);
+    assert_eq!(index.number_of(5000), 5000);
+    assert!(!words.is_empty() && words.iter().all(|(at, _, _)| (4991..=5000).contains(at)));
+    assert!(picture(index.state_after(5001)) == expected[&5001]);
+    assert!(picture(index.state_after(u64::MAX)) == expected[&(count - 1)]);
+}
+
+#[test]
+fn what_is_ready_is_found_in_one_pass() {
+    let bytes = whole(60);
+    let trace = Trace::new(&bytes).unwrap();
+    let mut state = State::of(&trace, Keep::Live);
+    let (mut records, mut list) = (trace.records(), Vec::new());
+    let (mut ready, mut waiting) = (0, 0);
+    while let Some((number, record)) = records.next(&mut list).unwrap() {
+        state.apply(&record);
+        if number % 17 != 0 {
+            continue;
+        }
+        let all = state.ready();
+        for (patch, _) in state.patches() {
+            assert_eq!(
+                all.contains(&patch),
+                state.is_ready(patch),
+                "p{patch} after #{number}"
+            );
+            *if all.contains(&patch) {
+                &mut ready
+            } else {
+                &mut waiting
+            } += 1;
+        }
+    }
+    assert!(
+        ready > 100 && waiting > 100,
+        "{ready} ready, {waiting} waiting"
+    );
+}
+
+#[test]
+fn the_time_line_has_every_operation_and_puts_neighbours_together() {
+    let bytes = whole(120);
+    let index = Index::of(Trace::new(&bytes).unwrap());
+    let line = index.line();
+    let creates = line.search("create", 0, usize::MAX);
+    assert_eq!(creates.len(), 120);
+    assert_eq!(
+        line.search("/f77", 0, usize::MAX).len(),
+        2,
+        "create and write"
+    );
+    assert_eq!(line.search("/f77", creates[80].first, 10), [] as [&_; 0]);
+    assert_eq!(
+        line.spans(Kind::Wait)
+            .iter()
+            .filter(|of| of.last.is_some())
+            .count(),
+        line.spans(Kind::Wait).len()
+    );
+    let all = line.page(0, index.records(), usize::MAX);
+    let operations = line.spans(Kind::Operation);
+    assert_eq!(
+        all["operations"].as_array().unwrap().len(),
+        operations.len()
+    );
+    let few = line.page(0, index.records(), 10);
+    let few = few["operations"].as_array().unwrap();
+    assert!(few.len() <= 10);
+    let counts = few.iter().map(|of| of["count"].as_u64().unwrap_or(1));
+    assert_eq!(counts.sum::<u64>(), operations.len() as u64);
+    // From one to the next and back.
+    let second = operations[1].last.unwrap();
+    let third = line.next(Kind::Operation, second, false).unwrap();
+    assert_eq!(third, operations[2].last.unwrap());
+    assert_eq!(line.next(Kind::Operation, third, true), Some(second));
+    assert_eq!(line.next(Kind::Operation, 0, true), None);
+    let flush = line.next_flush(0, false).unwrap();
+    assert_eq!(flush, line.spans(Kind::Batch)[0].last.unwrap());
+}
+
+#[test]
+fn what_is_too_much_to_draw_is_put_together() {
+    let recorder = |recording: &Recording| Recorder::in_memory(recording, MOST_BYTES);
+    let bytes = trace(recorder, 1500, usize::MAX);
+    let mut index = Index::of(Trace::new(&bytes).unwrap());
+    let samples = index.line().page(0, index.records(), 1);
+    let samples = samples["not_on_disk"].as_array().unwrap();
+    let most = samples.iter().max_by_key(|of| of[1].as_u64()).unwrap();
+    let (record, patches) = (most[0].as_u64().unwrap(), most[1].as_u64().unwrap());
+    assert!(patches > 1000, "{patches}");
+    let state = index.state_after(record);
+    let all = graph(state, By::Block, &Wanted::default(), None);
+    let clusters = all["clusters"].as_array().unwrap();
+    let counts = clusters
+        .iter()
+        .flat_map(|of| of["counts"].as_object().unwrap().values());
+    let counted: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
+    let left_out = all["patches_left_out"].as_u64().unwrap();
+    assert_eq!(counted + left_out, patches);
+    assert!(!all["ways"].as_array().unwrap().is_empty());
+    // One of them, patch by patch.
+    let largest = &clusters[0];
+    let one = graph(
+        state,
+        By::Block,
+        &Wanted::default(),
+        largest["cluster"].as_u64(),
+    );
+    let nodes = one["nodes"].as_array().unwrap();
+    let name = &largest["name"];
+    assert!(nodes.iter().any(|node| node["cluster"] == *name), "{name}");
+    assert!(nodes.len() <= 1000);
+}
+
+#[test]
+fn a_recording_of_the_end_only_has_its_own_numbers() {
+    let recorder = |recording: &Recording| Recorder::of_the_last(recording, 200_000);
+    let bytes = trace(recorder, 1500, 50);
+    let mut index = Index::of(Trace::new(&bytes).unwrap());
+    assert!(index.damage().is_none());
+    let last = index.records() - 1;
+    let words = index.words(last, 5);
+    let (at, number, _) = words.last().unwrap();
+    assert!(number > at, "what is not kept was counted: #{number}");
+    assert_eq!(index.number_of(*at), *number);
+    assert_eq!(index.state_after(last).patches_count(), 0);
+}
+
+#[test]
+fn what_is_before_the_damage_can_be_looked_at() {
+    let bytes = whole(1200);
+    let records = Index::of(Trace::new(&bytes).unwrap()).records();
+    let mut bad = bytes.clone();
+    let at = bad.len() / 2;
+    bad[at] ^= 1;
+    let mut index = Index::of(Trace::new(&bad).unwrap());
+    assert!(matches!(index.damage(), Some(Error::Damaged { .. })));
+    let readable = index.records();
+    assert!(
+        readable > 0 && readable < records,
+        "{readable} of {records}"
+    );
+    let mut good = Index::of(Trace::new(&bytes).unwrap());
+    for record in [0, readable / 2, readable - 1] {
+        assert!(picture(index.state_after(record)) == picture(good.state_after(record)));
+    }
+    let cut = Index::of(Trace::new(&bytes[..bytes.len() - 9]).unwrap());
+    assert!(cut.is_cut() && cut.damage().is_none());
+}

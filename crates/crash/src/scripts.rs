@@ -217,6 +217,12 @@ const SCRIPTS: &[(&str, &str)] = &[
         "fsync-of-directory-waits-for-removal",
         "mkdir A; creat A/f; creat A/g; sync; unlink A/f; fsync A",
     ),
+    // A directory takes an empty one's name elsewhere: a recovery that finds both names keeps the
+    // new one, and leads `..` there by itself.
+    (
+        "taken-name-after-parent-link",
+        "mkdir A; mkdir B; mkdir A/d; mkdir B/e; sync; rename A/d B/e",
+    ),
     // A mount: its record and its mark are two sectors.
     (
         "mark-after-record",

@@ -267,8 +267,8 @@ impl<F: Format> UnixFs<F> {
         let new_parent_link = moves
             .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links() + 1)))
             .map(|counted| wait_for(Rule::MovedAfterParentLink, counted));
-        // The old name may never have been on the disk: then the new one counts, whatever `..`
-        // says.
+        // `..` comes after the name, and so after the count. But where the name was another
+        // directory's, a recovery that finds both names leads `..` to the new parent by itself.
         before_name.extend(new_parent_link);
         let old_block = match &place {
             // The old name may be in the units that move to make room for the new one.
@@ -289,8 +289,7 @@ impl<F: Format> UnixFs<F> {
         let old_name = self.take_name(number, m.old.block, m.old.offset);
         let mut old_gone = PatchId::COMMITTED;
         if !atomic {
-            old_gone =
-                self.retire_old_name(v, &m, &pending, old_name, new_parent_link, dotdot, now);
+            old_gone = self.retire_old_name(v, &m, &pending, old_name, dotdot, now);
         } else {
             // The patch that writes the new name clears the old one. Should the new name go before
             // it is on the disk, the old one may still be there.
@@ -321,25 +320,22 @@ impl<F: Format> UnixFs<F> {
     /// Returns what clears it.
     ///
     /// The cleared entry is the second commit point of a rename.
-    #[allow(clippy::too_many_arguments)]
     fn retire_old_name(
         &mut self,
         v: &mut Volume<'_>,
         m: &Move<'_, F>,
         pending: &PendingName,
         old_name: Option<PendingName>,
-        new_parent_link: Option<PatchId>,
         dotdot: Option<Found>,
         now: Timestamp,
     ) -> PatchId {
         let number = m.old.inode;
         let mut before_clearing = self.reach_for_clearing(m, pending);
         if let Some(dotdot) = dotdot {
-            let mut after = vec![
+            let after = [
                 wait_for(Rule::DotDotAfterName, pending.name),
                 wait_for(Rule::DotDotAfterPointer, pending.pointer),
             ];
-            after.extend(new_parent_link);
             let id = v.write(
                 dotdot.block,
                 kinds::DIRECTORY,

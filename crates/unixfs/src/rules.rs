@@ -2,9 +2,8 @@
 //!
 //! Dependencies that one might leave out without harm, because others imply them, are not in the
 //! list:
-//! * of a moved directory, either the new name or `..` after the new parent's link: `..` waits for
-//!   the name, and until `..` is there the old name is, with which it agrees. (Both together are in
-//!   the list);
+//! * of a moved directory, `..` after the new parent's link: it waits for the new name, which waits
+//!   for the link;
 //! * the old parent's count after `..`: it waits for the removal of the old name, which waits for
 //!   `..`;
 //! * the reach of a directory that was moved: until its new name can be reached it has the old one;

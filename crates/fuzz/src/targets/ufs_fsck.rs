@@ -1,4 +1,4 @@
-//! The check and the repair of a damaged UFS: what [`fsck`](super::fsck) does, with images of its own.
+//! The check and the repair of a damaged UFS: what [`fsck`] does, with images of its own.
 
 use super::fsck;
 use crate::Input;

@@ -1,4 +1,4 @@
-//! A mount of a damaged UFS: what [`mount`](super::mount) does, with images of its own.
+//! A mount of a damaged UFS: what [`mount`] does, with images of its own.
 
 use super::mount;
 use crate::Input;

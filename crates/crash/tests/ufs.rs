@@ -557,6 +557,23 @@ fn what_is_free_after_a_crash_is_counted() {
     }
 }
 
+/// Each unit of a block that is cut is zeroed by itself, and what makes the file longer again waits for
+/// all of them: of one cut, and of one after the other.
+#[test]
+fn a_longer_file_waits_for_all_zeros_behind_its_end() {
+    for text in [
+        "creat f; write f 140000 6000; sync;; truncate f 140600; write f 147000 300",
+        "creat f; write f 140000 6000; sync;; truncate f 142600; truncate f 140600; write f 147000 300",
+    ] {
+        for of in IMAGES {
+            assert!(
+                !is_damaged(of, Ordering::SOFT, text, None),
+                "{of:?}: {text}"
+            );
+        }
+    }
+}
+
 /// Flags that an inode of UFS has no place for.
 #[test]
 fn flags_that_would_be_lost_are_refused() {

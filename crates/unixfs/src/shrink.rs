@@ -132,9 +132,9 @@ impl<F: Format> UnixFs<F> {
         let mut after: PatchIds = self
             .inodes
             .get(&number)
-            .and_then(|s| s.tail_zeroed)
-            .map(|zeroed| wait_for(Rule::SizeAfterZeroedTail, zeroed))
             .into_iter()
+            .flat_map(|state| state.tail_zeroed.iter())
+            .map(|zeroed| wait_for(Rule::SizeAfterZeroedTail, zeroed))
             .collect();
         for zeroing in stale {
             let id = self.zero(v, zeroing, &[]);
@@ -187,7 +187,7 @@ impl<F: Format> UnixFs<F> {
             // something.
             let after = wait_for(Rule::TailZeroedAfterSize, shrunk);
             let id = self.zero(v, zeroing, &[after]);
-            self.state(number).tail_zeroed = Some(id);
+            self.state(number).tail_zeroed.push(v, id);
             self.note_change(v, number, note_by(Rule::FsyncWaitsForZeroedTail, id));
         }
         self.state(number).goal = BlockNumber::NONE;

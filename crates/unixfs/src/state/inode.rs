@@ -47,9 +47,9 @@ pub(crate) struct InodeState {
     names_in: Option<Box<NamesIn>>,
     /// The patch of the contents written last: more of them may join it.
     pub(crate) run: Option<PatchId>,
-    /// Zeroing the kept part of the last block after a truncation: what makes the file longer must
-    /// come after it.
-    pub(crate) tail_zeroed: Option<PatchId>,
+    /// Zeroing the kept part of the last block after truncations, each of its units by itself: what
+    /// makes the file longer must come after all of it.
+    pub(crate) tail_zeroed: PatchList,
     /// Its last block was a hole that this filled, without making the file longer: what does, by
     /// bytes of that block, must come after it.
     pub(crate) end_filled: Option<PatchId>,
@@ -106,11 +106,12 @@ impl InodeState {
         // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is
         // what is under way in a directory, or what comes after it: a new block's pointer and size,
         // a name's removal, what takes a moved name's place.
-        let known = [self.tail_zeroed, self.end_filled, self.unmapped];
+        let known = [self.end_filled, self.unmapped];
         debug_assert!(
             backstitch_rules::watch::off().is_some()
                 || self.changes.any_live(v)
-                || known.iter().flatten().all(|id| !v.is_live(*id))
+                || !self.tail_zeroed.any_live(v)
+                    && known.iter().flatten().all(|id| !v.is_live(*id))
                     && self.names_in().is_none_or(|names| !names.any_live(v))
         );
         let is_reach_live = self

@@ -218,36 +218,29 @@ fn moment(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
         "record": record,
         "number": number,
         "seconds": state.time.as_secs_f64(),
-        "patches": state.patches_count(),
+        "patches": state.pending_count(),
         "operation": operation.map(|scope| scope.label.as_str()),
         "waits": waits,
         "flights": flights(state),
+        "flights_count": state.blocks_in_flight().count(),
         "graph": graph,
     }))
 }
 
-/// The blocks on their way, and with which patches.
+/// The first blocks on their way, and with which patches.
 fn flights(state: &State) -> Vec<Value> {
     let blocks = state.blocks_in_flight().take(MOST_FLIGHTS);
     let told = blocks.map(|(batch, block)| {
+        let patches = state.in_flight_of(block);
         json!({
             "batch": batch,
             "block": block,
             "name": block_text(state, block),
-            "patches": on_their_way(state, block).take(MOST_FLIGHTS).collect::<Vec<_>>(),
+            "patches": patches.take(MOST_FLIGHTS).collect::<Vec<_>>(),
+            "patches_count": state.in_flight_of(block).count(),
         })
     });
     told.collect()
-}
-
-/// The patches of a block that are on their way with it.
-fn on_their_way(state: &State, block: u32) -> impl Iterator<Item = u64> + '_ {
-    state.patches_of(block).filter(move |number| {
-        let parts = state.patch(*number).map_or(&[][..], |patch| &patch.parts);
-        parts
-            .iter()
-            .any(|part| part.block == block && part.is_in_flight)
-    })
 }
 
 fn records(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
@@ -368,15 +361,19 @@ fn why_crash(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     Ok(answer(&text, document))
 }
 
-/// Of the state with some patches, or with what is on its way of some blocks.
+/// Of the state with some patches, or with what is on its way of some blocks: of those that are named,
+/// or of `all`.
 fn why_cut(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     let state = index.state_after(record(query)?);
-    let mut patches = query.numbers("patches");
-    for block in query.numbers("blocks") {
-        let block = u32::try_from(block).map_err(|_| "no such block")?;
-        patches.extend(on_their_way(state, block));
-    }
-    let found = cut::cut(state, patches);
+    let blocks: Vec<u32> = match query.get("blocks").as_deref() {
+        Some("all") => state.blocks_in_flight().map(|(_, block)| block).collect(),
+        _ => {
+            let named = query.numbers("blocks").into_iter().map(u32::try_from);
+            let named: Result<_, _> = named.collect();
+            named.map_err(|_| "no such block")?
+        }
+    };
+    let found = cut::cut_with_blocks(state, query.numbers("patches"), blocks);
     let mut document = cut::json(state, &found);
     if let Some(with) = document["with"].as_array_mut() {
         with.truncate(MOST_TEXT_LINES);

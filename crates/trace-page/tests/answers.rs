@@ -202,15 +202,59 @@ fn a_block_on_its_way_can_be_there_or_not() {
     let moment = ask(&answers, &format!("moment?record={first}"));
     let flight = &moment["flights"][0];
     assert_eq!(flight["patches"], serde_json::json!([n["a"]]), "{moment}");
-    for blocks in [String::new(), flight["block"].to_string()] {
+    assert_eq!(moment["flights_count"], 1);
+    let here = flight["block"].to_string();
+    for (blocks, with) in [("", vec![]), (&here, vec![n["a"]]), ("all", vec![n["a"]])] {
         let cut = ask(&answers, &format!("why/cut?record={first}&blocks={blocks}"));
         assert_eq!(cut["answer"]["is_now"], true, "{cut}");
+        assert_eq!(cut["answer"]["with"], serde_json::json!(with), "{cut}");
     }
     let second = ask(&answers, &format!("next?kind=batch&record={first}"))["record"].as_u64();
     let after = ask(&answers, &format!("moment?record={}", second.unwrap()));
     assert_eq!(after["patches"], 3);
     let first_flush = ask(&answers, &format!("next?kind=flush&record={first}"));
     assert!(first_flush["record"].as_u64() < second);
+}
+
+#[test]
+fn from_the_flush_on_what_it_wrote_is_on_the_disk() {
+    let (bytes, n, _) = case();
+    let trace = Trace::new(bytes).unwrap();
+    let (mut records, mut list, mut flushed) = (trace.records(), Vec::new(), None);
+    while let Some((number, record)) = records.next(&mut list).unwrap() {
+        if record.word() == "flushed" && flushed.is_none() {
+            flushed = Some(number);
+        }
+    }
+    let answers = answers(bytes);
+    let flushed = flushed.unwrap();
+    let moment = ask(&answers, &format!("moment?record={flushed}"));
+    assert_eq!(
+        (&moment["flights_count"], &moment["patches"]),
+        (&0.into(), &3.into())
+    );
+    let nodes = moment["graph"]["nodes"].as_array().unwrap();
+    let first = nodes.iter().find(|node| node["patch"] == n["a"]);
+    assert!(
+        first.is_none_or(|node| node["standing"] == "committed"),
+        "{moment}"
+    );
+    let pair = format!(
+        "why/crash?record={flushed}&with={}&without={}",
+        n["b"], n["a"]
+    );
+    assert_eq!(ask(&answers, &pair)["answer"]["verdict"], "is there");
+    // The flush is gone to where nothing of it is told any more.
+    let next = ask(&answers, "next?kind=flush&record=0")["record"]
+        .as_u64()
+        .unwrap();
+    assert!(next > flushed);
+    let moment = ask(&answers, &format!("moment?record={next}"));
+    assert_eq!(
+        moment["graph"]["nodes"].as_array().unwrap().len(),
+        3,
+        "{moment}"
+    );
 }
 
 #[test]

@@ -181,7 +181,9 @@ fn the_time_line_has_every_operation_and_puts_neighbours_together() {
     assert_eq!(line.next(Kind::Operation, third, true), Some(second));
     assert_eq!(line.next(Kind::Operation, 0, true), None);
     let flush = line.next_flush(0, false).unwrap();
-    assert_eq!(flush, line.spans(Kind::Batch)[0].last.unwrap());
+    let batch = &line.spans(Kind::Batch)[0];
+    assert_eq!(flush, batch.settled.unwrap());
+    assert!(flush > batch.last.unwrap(), "commits follow a flush");
 }
 
 #[test]

@@ -270,6 +270,105 @@ fn what_is_on_its_way_can_have_arrived_or_not() {
     assert!(!later.is_now && later.broken.is_empty());
 }
 
+/// A run of some blocks.
+fn run_of(blocks: std::ops::Range<u32>) -> State {
+    let mut state = State::new(Keep::Live);
+    for block in blocks {
+        let change = backstitch_trace::record::Change::Nothing;
+        state.apply(&match state.newest() {
+            0 => Record::Create {
+                patch: 1,
+                kind: PatchKind::Run,
+                held: false,
+                block: Some(block),
+                change,
+                stated: &[],
+            },
+            _ => Record::Merge {
+                into: 1,
+                kind: PatchKind::Run,
+                block,
+                change,
+                stated: &[],
+            },
+        });
+    }
+    state
+}
+
+fn write(state: &mut State, block: u32) {
+    state.apply(&Record::Write {
+        block,
+        rolled_back: 0,
+        patches: &[1],
+    });
+}
+
+#[test]
+fn a_block_of_a_run_is_not_all_of_it() {
+    let mut state = run_of(0..3);
+    // Something that waits for the run, on its way: only a made-up trace has that.
+    state.apply(&Record::Create {
+        patch: 2,
+        kind: PatchKind::Soft,
+        held: false,
+        block: Some(9),
+        change: backstitch_trace::record::Change::Nothing,
+        stated: &[],
+    });
+    state.apply(&Record::Wait {
+        after: 2,
+        before: 1,
+    });
+    write(&mut state, 0);
+    let one = cuts::cut_with_blocks(&state, [], [0]);
+    assert!(one.is_now && one.with.is_empty(), "{one:?}");
+    assert_eq!((one.partly[0].there, one.partly[0].all), (1, 3));
+    let text = cuts::text(&state, &one);
+    assert!(text.contains("now can leave 1 of 3 blocks of p1"), "{text}");
+    let broken = cuts::cut_with_blocks(&state, [2], [0]).broken;
+    assert_eq!((broken[0].with, broken[0].without), (2, 1));
+    write(&mut state, 1);
+    write(&mut state, 2);
+    let all = cuts::cut_with_blocks(&state, [], [0, 1, 2]);
+    assert_eq!(all.with.iter().copied().collect::<Vec<_>>(), [1]);
+    assert!(all.is_now && all.partly.is_empty());
+    assert!(
+        cuts::cut_with_blocks(&state, [2], [0, 1, 2])
+            .broken
+            .is_empty()
+    );
+}
+
+#[test]
+fn what_a_flush_brought_to_the_disk_is_there_before_the_commit_says_so() {
+    let mut state = run_of(0..2);
+    write(&mut state, 0);
+    let batch = |number| Record::Batch {
+        number,
+        goal: b"all",
+        requests: 1,
+        bytes: 1,
+    };
+    state.apply(&batch(1));
+    state.apply(&Record::Flushed { number: 1 });
+    assert_eq!(
+        (state.blocks_in_flight().count(), state.pending_count()),
+        (0, 1)
+    );
+    write(&mut state, 1);
+    state.apply(&batch(2));
+    assert_eq!(state.blocks_in_flight().collect::<Vec<_>>(), [(Some(2), 1)]);
+    // Of a batch that failed nobody knows what is there.
+    let mut failed = state.clone();
+    failed.apply(&Record::Failed { number: 2 });
+    assert_eq!(failed.blocks_in_flight().collect::<Vec<_>>(), [(None, 1)]);
+    state.apply(&Record::Flushed { number: 2 });
+    assert_eq!((state.patches_count(), state.pending_count()), (1, 0));
+    state.apply(&Record::Commit { patch: 1 });
+    assert_eq!((state.patches_count(), state.pending_count()), (0, 0));
+}
+
 #[test]
 fn of_very_much_dirt_some_chains_are_told() {
     let state = at_end(&circle().finish());

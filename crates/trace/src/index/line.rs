@@ -36,6 +36,9 @@ pub struct Span {
     pub last: Option<u64>,
     /// See `last`.
     pub ended_seconds: Option<f64>,
+    /// Of a batch that reached stable storage: the record from which on the trace has told of all
+    /// that it committed.
+    pub settled: Option<u64>,
 }
 
 /// The time line of a trace.
@@ -48,6 +51,8 @@ pub struct Line {
     open_operation: Option<usize>,
     open_batches: BTreeMap<u64, usize>,
     open_waits: BTreeMap<u64, usize>,
+    /// The batches that flushes have ended, and that are not settled yet.
+    arriving: Vec<usize>,
     /// Patches that were not on the disk after a record.
     samples: Vec<(u64, usize)>,
     /// Records between two samples, once they have been thinned out.
@@ -67,6 +72,7 @@ impl Line {
             began_seconds: seconds,
             last: None,
             ended_seconds: None,
+            settled: None,
         };
         match *record {
             Record::Begin { scope, .. } => {
@@ -94,7 +100,12 @@ impl Line {
                 let open = self.open_operation.take();
                 end(&mut self.operations, open, at, seconds);
             }
-            Record::Flushed { number } | Record::Failed { number } => {
+            Record::Flushed { number } => {
+                let open = self.open_batches.remove(&number);
+                end(&mut self.batches, open, at, seconds);
+                self.arriving.extend(open);
+            }
+            Record::Failed { number } => {
                 let open = self.open_batches.remove(&number);
                 end(&mut self.batches, open, at, seconds);
             }
@@ -104,6 +115,11 @@ impl Line {
             }
             _ => {}
         }
+        if !state.is_arriving() {
+            for batch in self.arriving.drain(..) {
+                self.batches[batch].settled = Some(at);
+            }
+        }
     }
 
     fn sample(&mut self, at: u64, state: &State) {
@@ -111,7 +127,7 @@ impl Line {
         if !at.is_multiple_of(self.distance) {
             return;
         }
-        self.samples.push((at, state.patches_count()));
+        self.samples.push((at, state.pending_count()));
         if self.samples.len() > MOST_SAMPLES {
             self.distance *= 2;
             let distance = self.distance;
@@ -182,13 +198,11 @@ impl Line {
         nearest(all, record, is_back)
     }
 
-    /// The record of the flush after this record, or before it.
+    /// The record of the flush after this record, or before it: the one from which on the trace has
+    /// told of all that the flush committed.
     pub fn next_flush(&self, record: u64, is_back: bool) -> Option<u64> {
-        nearest(
-            self.batches.iter().filter_map(|of| of.last),
-            record,
-            is_back,
-        )
+        let all = self.batches.iter().filter_map(|of| of.settled);
+        nearest(all, record, is_back)
     }
 
     /// Operations whose words have this text in them, from a record on, at most so many.

@@ -258,6 +258,58 @@ fn from_the_flush_on_what_it_wrote_is_on_the_disk() {
 }
 
 #[test]
+fn a_block_is_not_another_one_of_the_same_number() {
+    let mut bench = Bench::new();
+    let other = bench.store.add_volume(BLOCK_BYTES as u32);
+    let (class, zeros) = (BlockClass::Metadata, Buffer::zeroed(BLOCK_BYTES));
+    bench.store.insert(other, 1, class, zeros);
+    bench.change("here", 1, 0, &[]);
+    let first = bench.volume;
+    bench.volume = other;
+    bench.change("there", 1, 0, &[]);
+    bench.volume = first;
+    let device = || -> Arc<dyn BlockDevice> { Arc::new(MemoryDevice::new(8 * BLOCK_BYTES)) };
+    let devices = vec![device(), device()];
+    let goal = [bench.ids["here"], bench.ids["there"]];
+    drive::write_out(&mut bench.store, &devices, Goal::Patches(&goal), NOW).unwrap();
+    let bytes: &'static [u8] = bench.recorder.finish().leak();
+    let answers = answers(bytes);
+    let batch = ask(&answers, "next?kind=batch&record=0")["record"].clone();
+    let flights = ask(&answers, &format!("moment?record={batch}"))["flights"].clone();
+    let both = ask(&answers, "why/written?record=999999&number=1");
+    assert_eq!(both["answer"]["count"], 2, "{both}");
+    for flight in flights.as_array().unwrap() {
+        let one = format!("why/written?record=999999&block={}", flight["block"]);
+        let one = ask(&answers, &one);
+        assert_eq!(one["answer"]["count"], 1, "{one}");
+        let text = one["text"].as_str().unwrap();
+        assert!(
+            text.contains(&format!("{}:\n", flight["name"].as_str().unwrap())),
+            "{text}"
+        );
+    }
+    assert_eq!(flights.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_was_discarded_is_not_said_to_be_on_the_disk() {
+    let mut bench = Bench::new();
+    bench.change("gone", 1, 0, &[]);
+    bench.change("other", 2, 0, &[]);
+    bench.store.discard(bench.volume, 1);
+    let n = bench.numbers.clone();
+    let answers = answers(bench.recorder.finish().leak());
+    let pair = format!(
+        "why/crash?record=999999&with={}&without={}",
+        n["other"], n["gone"]
+    );
+    let found = ask(&answers, &pair);
+    let text = found["text"].as_str().unwrap();
+    assert!(text.contains("need not be written any more"), "{text}");
+    assert_eq!(found["answer"]["without"]["standing"], "discarded");
+}
+
+#[test]
 fn what_makes_no_sense_is_said_to_make_none() {
     let (bytes, _, _) = case();
     let answers = answers(bytes);
@@ -273,6 +325,8 @@ fn what_makes_no_sense_is_said_to_make_none() {
         "why/wait?record=0",
         "why/wait?ticket=77",
         "why/written?record=1",
+        "why/written?record=1&block=99999999999",
+        "why/dirty?record=1&patch=99999",
         "why/cut?record=1&blocks=99999999999",
     ] {
         let reply = answers.answer(wrong, "n");

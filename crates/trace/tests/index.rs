@@ -112,6 +112,21 @@ fn each_moment_is_what_reading_from_the_beginning_says_in_whatever_order_they_ar
 }
 
 #[test]
+fn steps_back_seldom_begin_from_far_away() {
+    const STEPS: u64 = 1000;
+    let bytes = whole(1200);
+    let mut index = Index::of(Trace::new(&bytes).unwrap());
+    let from = 8000;
+    assert!(index.records() > from);
+    for record in (from - STEPS..=from).rev() {
+        index.state_after(record);
+    }
+    // Some walks from the beginning, and from there on short ones.
+    let most = STEPS * 256 + (2 + STEPS / 256) * from;
+    assert!(index.walked() < most, "{} records", index.walked());
+}
+
+#[test]
 fn what_is_ready_is_found_in_one_pass() {
     let bytes = whole(60);
     let trace = Trace::new(&bytes).unwrap();

@@ -13,7 +13,7 @@ use backstitch_trace::show::{Filter, Lines};
 use backstitch_trace::why::crash::{Edge, Verdict, crash};
 use backstitch_trace::why::cut::{Broken, cut};
 use backstitch_trace::why::dirty::{self, dirty};
-use backstitch_trace::why::versions::{Cause, versions};
+use backstitch_trace::why::versions::{Blocks, Bounds, Cause, last_versions, versions};
 use backstitch_trace::why::{crash as crashes, cut as cuts, wait};
 use backstitch_trace::{Keep, Moment, Record, Recorder, Recording, State, Trace, state_at};
 
@@ -370,6 +370,52 @@ fn what_a_flush_brought_to_the_disk_is_there_before_the_commit_says_so() {
 }
 
 #[test]
+fn of_many_versions_the_last_are_kept() {
+    let mut bench = circle();
+    bench.write_out("d");
+    bench.change("e", 1, 200, &[]);
+    bench.write_out("e");
+    let n = bench.numbers.clone();
+    let bytes = bench.finish();
+    let trace = Trace::new(&bytes).unwrap();
+    let bounds = Bounds {
+        versions: 2,
+        ..Bounds::NONE
+    };
+    let all = versions(&trace, 1).unwrap();
+    let (count, last) = last_versions(&trace, Blocks::WithNumber(1), bounds).unwrap();
+    assert_eq!((count, &last[..]), (3, &all[1..]));
+    let bounds = Bounds {
+        records: all[1].record,
+        ..Bounds::NONE
+    };
+    let (count, first) = last_versions(&trace, Blocks::WithNumber(1), bounds).unwrap();
+    assert_eq!((count, &first[..]), (1, &all[..1]));
+    // Of patches that are not kept it is known that they were left out.
+    let bounds = Bounds {
+        patches: 0,
+        ..Bounds::NONE
+    };
+    let (_, found) = last_versions(&trace, Blocks::WithNumber(1), bounds).unwrap();
+    assert_eq!((found[0].left_out.len(), found[0].left_out_count), (0, 1));
+    assert_eq!((found[1].new.len(), found[1].new_count), (0, 1));
+    let block = state_at(&trace, Moment::Record(all[0].record), Keep::Live).unwrap();
+    let block = block.patch(n["c"]).unwrap().parts[0].block;
+    let one = last_versions(&trace, Blocks::One(block), Bounds::NONE).unwrap();
+    assert_eq!(one.1, all);
+}
+
+#[test]
+fn of_a_long_way_the_beginning_is_told() {
+    let bench = circle();
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    let (short, left_out) = crash(&state, n["d"], n["a"]).shortened(1);
+    assert_eq!(short, Verdict::Forbidden(vec![(n["d"], Edge::Waits)]));
+    assert_eq!(left_out, 2);
+}
+
+#[test]
 fn of_very_much_dirt_some_chains_are_told() {
     let state = at_end(&circle().finish());
     let (count, some) = dirty::longest(&state, &Wanted::default(), 1);
@@ -379,7 +425,13 @@ fn of_very_much_dirt_some_chains_are_told() {
 
 #[test]
 fn what_was_discarded_is_not_said_to_be_on_the_disk() {
-    let mut state = State::new(Keep::Everything);
+    for keep in [Keep::Everything, Keep::Live] {
+        discarded_under(keep);
+    }
+}
+
+fn discarded_under(keep: Keep) {
+    let mut state = State::new(keep);
     for patch in [1, 2] {
         state.apply(&Record::Create {
             patch,

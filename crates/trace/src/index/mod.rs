@@ -13,6 +13,7 @@ pub use line::{Kind, Line, Span};
 use std::collections::VecDeque;
 
 use crate::file::Records;
+use crate::graph::Wanted;
 use crate::show::{Filter, Lines};
 use crate::state::{Keep, State};
 use crate::{Error, Trace};
@@ -23,10 +24,10 @@ const MOST_CHECKPOINTS: usize = 24;
 const FIRST_DISTANCE: u64 = 8192;
 /// What all checkpoints together may hold: patches, names and so on.
 const MOST_WEIGHT: usize = 4 << 20;
-/// A state that was walked to from further away than this leaves a copy as far before it, for who
-/// steps back.
+/// A state that was walked to from further away than twice this leaves a copy this far before it:
+/// steps back begin there.
 const NEAR: u64 = 256;
-/// Such copies, and the states that were asked for last.
+/// The states that were asked for last.
 const MOST_RECENT: usize = 4;
 
 /// A place to begin from: the state before the record that follows.
@@ -59,6 +60,9 @@ pub struct Index<'t> {
     trace: Trace<'t>,
     checkpoints: Vec<Place<'t>>,
     recent: VecDeque<Place<'t>>,
+    /// The copy that the last walk from far away has left; see `NEAR`.
+    before: Option<Place<'t>>,
+    walked: u64,
     line: Line,
     records: u64,
     seconds: f64,
@@ -99,6 +103,8 @@ impl<'t> Index<'t> {
             trace,
             checkpoints: checkpoints.places,
             recent: VecDeque::new(),
+            before: None,
+            walked: 0,
             line,
             records: at.passed,
             seconds: at.state.time.as_secs_f64(),
@@ -129,6 +135,12 @@ impl<'t> Index<'t> {
         self.recent.back().map_or(0, |place| place.number)
     }
 
+    /// How many records have been applied since the trace was read, to get to states that were asked
+    /// for.
+    pub fn walked(&self) -> u64 {
+        self.walked
+    }
+
     /// How long after the mount the last record is.
     pub fn seconds(&self) -> f64 {
         self.seconds
@@ -154,10 +166,11 @@ impl<'t> Index<'t> {
         let wanted = record.saturating_add(1).min(self.records);
         let mut place = self.nearest(wanted);
         let mut list = Vec::new();
+        self.walked += wanted - place.passed;
         let is_far = wanted - place.passed > 2 * NEAR;
         while place.passed < wanted {
             if is_far && wanted - place.passed == NEAR {
-                self.recent.push_back(place.clone());
+                self.before = Some(place.clone());
             }
             if !place.step(&mut list) {
                 break;
@@ -170,15 +183,19 @@ impl<'t> Index<'t> {
         &self.recent[self.recent.len() - 1].state
     }
 
-    /// The nearest place at or before this many records, which is no longer among the recent ones.
+    /// The nearest place at or before this many records. The place itself is taken out of the recent
+    /// ones; of another one it is a copy.
     fn nearest(&mut self, wanted: u64) -> Place<'t> {
         let after = (self.checkpoints).partition_point(|place| place.passed <= wanted);
         let checkpoint = &self.checkpoints[after.saturating_sub(1)];
+        let before = self.before.as_ref();
+        let before = before.filter(|place| (checkpoint.passed..=wanted).contains(&place.passed));
+        let checkpoint = before.unwrap_or(checkpoint);
         let recent = self.recent.iter().enumerate();
         let recent = recent.filter(|(_, place)| place.passed <= wanted);
         match recent.max_by_key(|(_, place)| place.passed) {
             Some((at, place)) if place.passed >= checkpoint.passed => {
-                // Who goes on needs no copy; who steps back needs the place itself again.
+                // A step on needs no copy; a step back needs the place itself again.
                 match wanted - place.passed {
                     0..=1 => self.recent.remove(at).unwrap_or_else(|| checkpoint.clone()),
                     _ => place.clone(),
@@ -186,6 +203,19 @@ impl<'t> Index<'t> {
             }
             _ => checkpoint.clone(),
         }
+    }
+
+    /// Whether an operation up to this record is about what is wanted. It may read all of the trace up
+    /// to there.
+    pub fn is_known(&self, wanted: &Wanted, record: u64) -> bool {
+        let mut place = self.checkpoints[0].clone();
+        let mut list = Vec::new();
+        while place.passed <= record && place.step(&mut list) {
+            if wanted.is_under_way(&place.state) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The records up to this one, at most so many, in words: each with its place and its number.

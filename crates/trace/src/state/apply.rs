@@ -439,6 +439,9 @@ impl State {
                 if let Some(patch) = self.forget(number) {
                     self.leave_scopes(&patch.scopes);
                 }
+                if self.has_discarded {
+                    self.discarded.insert(number, ());
+                }
                 // What was merged into it cannot be named any more.
                 if self.forwards.len() > 1024 && self.forwards.len() > 2 * self.patches.len() {
                     let patches = &self.patches;

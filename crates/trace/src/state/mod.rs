@@ -20,6 +20,14 @@ use crate::record::{Change, Place};
 /// Ranges and operations of a patch that are remembered one by one.
 const MOST_REMEMBERED: usize = 32;
 
+/// What costs as much to copy as one patch: blocks in a list, numbers in a list, and entries of maps
+/// that a copy shares with the original until a page of them is changed.
+const BLOCKS_IN_A_THING: usize = 32;
+/// See `BLOCKS_IN_A_THING`.
+const NUMBERS_IN_A_THING: usize = 16;
+/// See `BLOCKS_IN_A_THING`.
+const SHARED_IN_A_THING: usize = 16;
+
 /// What a state remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
@@ -130,6 +138,8 @@ pub struct State {
     /// Patches on stable storage whose commit the trace has not told of yet. Counted where only live
     /// patches are kept.
     arrived: usize,
+    /// Of the patches that were forgotten: those that were discarded.
+    discarded: Paged<()>,
     /// The patch of the last commit was discarded.
     pub(crate) has_discarded: bool,
     /// How many events are missing at the trace's end, where any are.
@@ -167,6 +177,7 @@ impl State {
             batches: BTreeMap::new(),
             waits: BTreeMap::new(),
             arrived: 0,
+            discarded: Paged::new(),
             has_discarded: false,
             lost: None,
             is_cut: false,
@@ -205,6 +216,15 @@ impl State {
     /// A patch that it remembers under this very number.
     fn patch_there(&self, number: u64) -> Option<&Patch> {
         self.patches.get(&number).map(Arc::as_ref)
+    }
+
+    /// Whether a patch counts as on stable storage although nothing of it was written, for it need not
+    /// be.
+    pub fn was_discarded(&self, number: u64) -> bool {
+        match self.patch(number) {
+            Some(patch) => patch.was_discarded,
+            None => self.discarded.get(self.resolved(number)).is_some(),
+        }
     }
 
     /// The largest number of a patch so far.
@@ -347,8 +367,13 @@ impl State {
 
     /// How much it remembers: what a copy of it costs, roughly, in things of some hundred bytes.
     pub(crate) fn weight(&self) -> usize {
-        let changes = self.patches.len() + self.forwards.len();
-        changes + self.places.len() + self.scopes.len() + self.names.len()
+        let own = self.patches.len() + self.forwards.len() + self.scopes.len();
+        let in_batches: usize = self.batches.values().map(Vec::len).sum();
+        let in_waits: usize = self.waits.values().map(Vec::len).sum();
+        let lists =
+            (self.written.len() + in_batches) / BLOCKS_IN_A_THING + in_waits / NUMBERS_IN_A_THING;
+        let shared = self.places.len() + self.names.len() + self.discarded.len();
+        own + self.batches.len() + self.waits.len() + lists + shared / SHARED_IN_A_THING
     }
 
     /// Blocks on their way to the device, each with the number of its batch. Those that were put into

@@ -59,10 +59,22 @@ impl Reply {
     pub(crate) fn refused(status: u16) -> Reply {
         Reply {
             status,
-            kind: "text/plain; charset=utf-8",
-            policy: POLICY.to_owned(),
-            body: b"refused\n".to_vec(),
+            ..Reply::json(&json!({"error": format!("refused, {status}: {}", reason(status))}))
         }
+    }
+}
+
+/// The words of HTTP for a status.
+pub(crate) fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        413 => "Content Too Large",
+        421 => "Misdirected Request",
+        431 => "Request Header Fields Too Large",
+        _ => "Bad Request",
     }
 }
 

@@ -10,6 +10,7 @@
 //! bound, neither in its length nor, for a trace of a given length, in its time.
 
 mod answers;
+mod connections;
 mod query;
 mod server;
 

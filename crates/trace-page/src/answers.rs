@@ -132,7 +132,7 @@ impl<'t> Answers<'t> {
         let mut index = self.index();
         Some(match path {
             "about" => Ok(about(&self.name, &index)),
-            "line" => Ok(line(&index, query)),
+            "line" => Ok(line(&mut index, query)),
             "next" => next(&index, query),
             "search" => Ok(search(&index, query)),
             "moment" => moment(&mut index, query),
@@ -175,10 +175,10 @@ fn about(name: &str, index: &Index<'_>) -> Value {
     })
 }
 
-fn line(index: &Index<'_>, query: Query<'_>) -> Value {
+fn line(index: &mut Index<'_>, query: Query<'_>) -> Value {
     let from = query.number("from").unwrap_or(0);
     let to = query.number("to").unwrap_or(u64::MAX).min(index.records());
-    index.line().page(from, to, MOST_SPANS)
+    index.page(from, to, MOST_SPANS)
 }
 
 fn record(query: Query<'_>) -> Result<u64, Wrong> {

@@ -6,8 +6,13 @@ use std::sync::Arc;
 use backstitch_store::PatchKind;
 
 use super::{Keep, MOST_REMEMBERED, Part, Patch, Scope, Standing, State};
-use crate::names::printable;
+use crate::names::{MOST_NAME_BYTES, cut_short, printable};
 use crate::record::{Change, Record};
+
+/// Objects of one operation of which the paths are known.
+const MOST_PATHS: usize = 8;
+/// Bytes of an operation in words.
+const MOST_LABEL_BYTES: usize = 2 * 4096;
 
 impl State {
     /// Applies the record that follows.
@@ -117,14 +122,15 @@ impl State {
         range_bytes: (u64, u64),
     ) {
         self.end_scope();
-        let word = String::from_utf8_lossy(word).into_owned();
-        let names = names.map(|name| name.map(|name| String::from_utf8_lossy(name).into_owned()));
+        let text = |bytes| cut_short(&String::from_utf8_lossy(bytes), MOST_NAME_BYTES);
+        let (word, names) = (text(word), names.map(|name| name.map(text)));
         let mut paths = Vec::new();
         for (object, name) in objects.iter().zip(names.iter().flatten()) {
             paths.push(self.names.path_in(*object, name));
         }
         if paths.is_empty() {
-            paths.extend(objects.iter().map(|object| self.names.path(*object)));
+            let objects = objects.iter().take(MOST_PATHS);
+            paths.extend(objects.map(|object| self.names.path(*object)));
         }
         self.note_names(&word, objects, &names);
         let mut label = printable(&word);
@@ -132,6 +138,10 @@ impl State {
             label += " ";
             label += &printable(path);
         }
+        if objects.len() > paths.len().max(MOST_PATHS) {
+            label += &format!(" and {} more", objects.len() - paths.len());
+        }
+        let mut label = cut_short(&label, MOST_LABEL_BYTES);
         if range_bytes.1 > 0 {
             label += &format!(" {}+{}", range_bytes.0, range_bytes.1);
         }

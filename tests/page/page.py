@@ -227,6 +227,33 @@ def check_extent(page, record):
     page.rest()
 
 
+def check_run(page):
+    """Of a patch of several blocks the user chooses which one is shown, and one that has arrived is not all of it."""
+    record = page.ask("next?kind=batch&record=0")["record"]
+    page.go(record)
+    flights = page.ask(f"moment?record={record}")["flights"]
+    of_patch = {}
+    for of in flights:
+        for patch in of["patches"]:
+            of_patch.setdefault(patch, []).append(of)
+    patch, (first, second, *_) = next((patch, blocks) for patch, blocks in of_patch.items() if len(blocks) > 1)
+    page.page.evaluate(f"choose({patch}); 0")
+    page.until("block !== null && block.patches !== undefined && !document.getElementById('parts').hidden")
+    for of in (second, first):
+        page.page.select_option("#part", str(of["block"]))
+        page.until("block.block", of["block"])
+        page.until(f"document.getElementById('block').textContent.startsWith({json.dumps(of['name'])})")
+        page.rest()
+        assert page.page.evaluate("document.getElementById('part').value") == str(of["block"])
+    page.answer("cut")
+    page.page.check(f"#boxes input[value='{first['block']}']")
+    page.until(f"/a crash now can leave .*1 of \\d+ blocks of p{patch}/.test(document.getElementById('answer').textContent)")
+    page.page.click("#untick")
+    page.page.keyboard.press("Escape")
+    page.until("document.getElementById('parts').hidden")
+    page.rest()
+
+
 def check_prepared(page, model):
     """Three small files in a directory, and a sync: a name waits for its inode, that for its contents and bitmaps."""
     settle = model.all("settle")[0]["record"]
@@ -339,6 +366,7 @@ def check_strange(browser, address):
     for key in ("d", "b", "f", "w", "+", "-", "ArrowRight", "ArrowDown", "End", "Escape"):
         page.page.keyboard.press(key)
     page.page.evaluate("document.getElementById('cut').click()")
+    page.page.click("#line")
     about = page.ask("about")
     about["name"] = "a\u202eb" + "x" * 3000
     page.page.route("**/about", lambda route: route.fulfill(json=about))
@@ -427,6 +455,7 @@ def check(browser, backstitch, trace, address, began, pictures):
             check_stability(page, single)
             check_waits(page, backstitch, trace)
             check_extent(page, max(line["not_on_disk"], key=lambda sample: sample[1])[0])
+            check_run(page)
             check_keys(page, single)
         check_answers(page, backstitch, trace, single)
         check_looks(page, line, single, theme, pictures)

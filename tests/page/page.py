@@ -227,6 +227,19 @@ def check_extent(page, record):
     page.rest()
 
 
+def check_together(page, record):
+    """Blocks and operations have numbers of their own: what is drawn has the names of what was chosen last."""
+    page.go(record)
+    for by in ("operation", "block"):
+        page.page.evaluate("go(at + 1); go(at - 1)")
+        page.page.select_option("#by", by)
+        page.until("!isAsking && shown.by", by)
+        named = page.page.evaluate("[...document.querySelectorAll('#graph g > title')].map(title => title.textContent.split(': ')[0])")
+        clusters = page.ask(f"moment?record={record}&by={by}")["graph"]["clusters"]
+        assert sorted(named) == sorted(of["name"].split(": ")[0] for of in clusters), by
+    page.rest()
+
+
 def check_run(page):
     """Of a patch of several blocks the user chooses which one is shown, and one that has arrived is not all of it."""
     record = page.ask("next?kind=batch&record=0")["record"]
@@ -455,6 +468,7 @@ def check(browser, backstitch, trace, address, began, pictures):
             check_stability(page, single)
             check_waits(page, backstitch, trace)
             check_extent(page, max(line["not_on_disk"], key=lambda sample: sample[1])[0])
+            check_together(page, max(line["not_on_disk"], key=lambda sample: sample[1])[0])
             check_run(page)
             check_keys(page, single)
         check_answers(page, backstitch, trace, single)

@@ -1,5 +1,6 @@
 //! Why was this written again?
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -106,7 +107,7 @@ pub fn last_versions(
     let mut state = State::of(trace, Keep::Live);
     let (mut records, mut list, mut passed) = (trace.records(), Vec::new(), 0);
     // Of a block: what its last version left out, and for what.
-    let mut left: BTreeMap<u32, BTreeMap<u64, String>> = BTreeMap::new();
+    let mut left: BTreeMap<u32, Reasons> = BTreeMap::new();
     let (mut count, mut found) = (0, VecDeque::new());
     while passed < bounds.records
         && let Some((number, record)) = records.next(&mut list)?
@@ -120,7 +121,7 @@ pub fn last_versions(
                 patch: *patch,
                 what: words(&state, *patch),
                 cause: match before.get(patch) {
-                    Some(why) => Cause::LeftOut(why.clone()),
+                    Some(why) => Cause::LeftOut(why.clone().into_owned()),
                     None => Cause::Made,
                 },
             });
@@ -157,14 +158,17 @@ fn is_wanted(state: &State, block: u32, wanted: Blocks) -> bool {
     }
 }
 
+/// Of each patch that a version left out, for what.
+type Reasons = BTreeMap<u64, Cow<'static, str>>;
+
 /// Of each patch that a version left out, for what. Of those beyond the bounds that is not looked for.
-fn reasons(state: &State, block: u32, left_out: &[u64], bounds: Bounds) -> BTreeMap<u64, String> {
+fn reasons(state: &State, block: u32, left_out: &[u64], bounds: Bounds) -> Reasons {
     let most_steps = bounds.patches.saturating_mul(STEPS_PER_PATCH);
     let all = left_out.iter().enumerate();
     let each = all.map(|(place, patch)| {
         let why = match place < bounds.patches {
-            true => obstacle(state, block, *patch, most_steps),
-            false => FAR.to_owned(),
+            true => obstacle(state, block, *patch, most_steps).into(),
+            false => FAR.into(),
         };
         (*patch, why)
     });

@@ -124,7 +124,7 @@ impl<'t> Answers<'t> {
     }
 
     fn index(&self) -> MutexGuard<'_, Index<'t>> {
-        // A question in whose middle somebody has died has at worst lost a place to begin from.
+        // A thread that died in the middle of a question has at worst lost a place to begin from.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

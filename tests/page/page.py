@@ -1,10 +1,15 @@
-"""Drives the page of `trace serve` in headless Chromium: how fast it is, that it answers as `trace why` does, that it
-says nothing on the console, and (with AXE=axe.min.js) what axe-core finds. Usage: page.py BACKSTITCH TRACE [PICTURES]"""
+"""Drives the page of `trace serve` in headless Chromium: how fast it is, that it answers as `trace why` does and, of a
+small trace, as a model of its own does, what it shows of traces with no records and of hostile names, that it says
+nothing on the console, and (with AXE=axe.min.js) what axe-core finds. Usage: page.py BACKSTITCH TRACE [PICTURES]"""
 
+import contextlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 from playwright.sync_api import sync_playwright
@@ -19,6 +24,49 @@ EVENTS = 100_000
 def why(backstitch, trace, *words):
     done = subprocess.run([backstitch, "trace", "why", trace, *words], stdout=subprocess.PIPE, check=True, text=True)
     return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def served(backstitch, trace):
+    """The address at which the trace is served."""
+    server = subprocess.Popen([backstitch, "trace", "serve", trace], stdout=subprocess.PIPE, text=True)
+    try:
+        yield server.stdout.readline().strip()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+class Model:
+    """What the records of a small trace say, without runs of several blocks and without patches that become others."""
+
+    def __init__(self, backstitch, trace):
+        done = subprocess.run([backstitch, "trace", "show", trace, "--json"], stdout=subprocess.PIPE, check=True, text=True)
+        self.events = [json.loads(line) for line in done.stdout.splitlines()]
+
+    def all(self, event, **words):
+        return [of for of in self.events if of["event"] == event and all(of.get(key) == value for key, value in words.items())]
+
+    def at(self, record):
+        """After a record: the patches that are not on the disk with those that they wait for, and the blocks on the way."""
+        waits, flying = {}, {}
+        for of in self.events:
+            if of["record"] > record:
+                break
+            if of["event"] in ("create", "merge"):
+                waits.setdefault(of["patch"], set()).update(of["after"])
+            elif of["event"] == "wait":
+                waits.setdefault(of["patch"], set()).add(of["before"])
+            elif of["event"] == "write":
+                flying[of["block"]] = of["patch"]
+            elif of["event"] == "flushed":
+                flying.clear()
+            elif of["event"] == "commit":
+                waits.pop(of["patch"], None)
+        return {patch: {before for before in befores if before in waits and before != patch} for patch, befores in waits.items()}, flying
+
+    def rounds(self, waits, patch):
+        return 1 + max((self.rounds(waits, before) for before in waits[patch]), default=0)
 
 
 class Page:
@@ -65,6 +113,20 @@ class Page:
         self.page.click("#" + button)
         self.until("document.getElementById('answer').textContent !== ''")
         return self.page.text_content("#answer").strip()
+
+    def choose(self, patch):
+        self.page.dispatch_event(f"#graph g[data-patch='{patch}']", "click")
+        self.until(f"chosen === {patch} && block !== null && block.patches !== undefined")
+        self.rest()
+
+    def press(self, key):
+        self.page.keyboard.press(key)
+        self.until("!isAsking")
+        self.rest()
+
+    def patches(self):
+        found = self.page.evaluate("[...document.querySelectorAll('#graph g[data-patch]')].map(g => Number(g.dataset.patch))")
+        return set(found)
 
     def frames(self, key, seconds=2.0):
         """How many steps are drawn in a second while a key is held down."""
@@ -118,10 +180,7 @@ def check_answers(page, backstitch, trace, record):
     # A patch that waits for another one.
     edge = graph["edges"][len(graph["edges"]) // 2]
     after, before = edge["after"], edge["before"]
-    button = f"#graph g[data-patch='{after}']"
-    page.page.dispatch_event(button, "click")
-    page.until(f"chosen === {after} && block !== null")
-    page.rest()
+    page.choose(after)
     assert f"▸ p{after} " in page.page.text_content("#block")
     assert page.answer("dirty") == why(backstitch, trace, "--at", at, "--patch", str(after))
     forbidden = why(backstitch, trace, "--at", at, "--with", str(after), "--without", str(before))
@@ -139,28 +198,210 @@ def check_answers(page, backstitch, trace, record):
 def check_waits(page, backstitch, trace):
     waits = page.ask("line?from=0&to=999999999")["waits"]
     single = [wait for wait in waits if "number" in wait]
-    if not single:
-        print("page: the trace has no single waits")
-        return
+    assert single, "the trace has no single waits"
     wait = single[len(single) // 2]
     page.go(wait["first"])
+    assert wait["number"] in page.ask(f"moment?record={wait['first']}")["waits"]
+    page.page.evaluate(f"document.getElementById('tickets').replaceChildren(new Option('', {wait['number']}))")
     found = page.answer("wait")
     assert found == why(backstitch, trace, "--wait", str(wait["number"])), found
 
 
-def check_cut(page):
-    """A block on its way can have arrived, or not."""
+def check_extent(page, record):
+    """What of a large graph is not drawn, is said."""
+    page.go(record)
+    graph = page.ask(f"moment?record={record}")["graph"]
+    text = page.page.text_content("#extent").replace(",", "")
+    assert graph["clusters_left_out"] > 0 and graph["patches_left_out"] > 0, "everything is drawn"
+    assert f"{graph['clusters_left_out']} smaller ones with {graph['patches_left_out']} patches are not" in text, text
+    assert page.page.is_hidden("#all")
+    # A cluster hides the others, also where it has no patches.
+    page.page.dispatch_event("#graph g[role=button] >> nth=0", "click")
+    page.until("!document.getElementById('all').hidden")
+    assert page.page.text_content("#extent").startswith("Only ")
+    page.go(0)
+    text = page.page.text_content("#extent")
+    assert text.startswith("Only ") and ": 0 of " in text, text
+    page.page.click("#all")
+    page.until("document.getElementById('all').hidden")
+    page.rest()
+
+
+def check_together(page, record):
+    """Blocks and operations have numbers of their own: what is drawn has the names of what was chosen last."""
+    page.go(record)
+    for by in ("operation", "block"):
+        page.page.evaluate("go(at + 1); go(at - 1)")
+        page.page.select_option("#by", by)
+        page.until("!isAsking && shown.by", by)
+        named = page.page.evaluate("[...document.querySelectorAll('#graph g > title')].map(title => title.textContent.split(': ')[0])")
+        clusters = page.ask(f"moment?record={record}&by={by}")["graph"]["clusters"]
+        assert sorted(named) == sorted(of["name"].split(": ")[0] for of in clusters), by
+    page.rest()
+
+
+def check_run(page):
+    """Of a patch of several blocks the user chooses which one is shown, and one that has arrived is not all of it."""
     record = page.ask("next?kind=batch&record=0")["record"]
     page.go(record)
+    flights = page.ask(f"moment?record={record}")["flights"]
+    of_patch = {}
+    for of in flights:
+        for patch in of["patches"]:
+            of_patch.setdefault(patch, []).append(of)
+    patch, (first, second, *_) = next((patch, blocks) for patch, blocks in of_patch.items() if len(blocks) > 1)
+    page.page.evaluate(f"choose({patch}); 0")
+    page.until("block !== null && block.patches !== undefined && !document.getElementById('parts').hidden")
+    for of in (second, first):
+        page.page.select_option("#part", str(of["block"]))
+        page.until("block.block", of["block"])
+        page.until(f"document.getElementById('block').textContent.startsWith({json.dumps(of['name'])})")
+        page.rest()
+        assert page.page.evaluate("document.getElementById('part').value") == str(of["block"])
+    page.answer("cut")
+    page.page.check(f"#boxes input[value='{first['block']}']")
+    page.until(f"/a crash now can leave .*1 of \\d+ blocks of p{patch}/.test(document.getElementById('answer').textContent)")
+    page.page.click("#untick")
+    page.page.keyboard.press("Escape")
+    page.until("document.getElementById('parts').hidden")
+    page.rest()
+
+
+def check_prepared(page, model):
+    """Three small files in a directory, and a sync: a name waits for its inode, that for its contents and bitmaps."""
+    settle = model.all("settle")[0]["record"]
+    waits, _ = model.at(settle)
+    name = max((patch for patch in waits if model.all("create", patch=patch)[0]["kind"] != "empty"), key=lambda patch: model.rounds(waits, patch))
+    inode = next(of["patch"] for of in model.all("create", operation=2) if of.get("class") == "metadata")
+    contents = next(of for of in model.all("create", operation=3) if of.get("class") == "data")
+    page.go(settle)
+    assert page.patches() == set(waits), page.patches() ^ set(waits)
+    # Bitmaps and contents; inodes; names of the files; the inode of the directory; the name of the directory.
+    assert model.rounds(waits, name) == 5
+    page.choose(name)
+    dirty = page.answer("dirty")
+    assert "5 rounds of writing until" in dirty, dirty
+    chain = [int(patch) for patch in re.findall(r"^ +p(\d+),", dirty, re.M)]
+    assert len(chain) == 5 and chain[0] == name, dirty
+    assert all(before in waits[after] for after, before in zip(chain, chain[1:])), dirty
+    assert page.page.text_content("#asked") == f"At #{settle}, why p{name} is dirty:"
+    # One step on, that is the answer of another moment.
+    page.press("ArrowRight")
+    assert "the page is at" in page.page.text_content("#asked") and page.page.get_attribute("#answer", "class") == "old"
+    page.press("ArrowLeft")
+    assert page.page.get_attribute("#answer", "class") == ""
+    page.answer("crash")
+    page.page.dispatch_event(f"#graph g[data-patch='{inode}']", "click")
+    page.until(f"document.getElementById('answer').textContent.startsWith('no crash leaves p{name} without p{inode}')")
+    page.choose(contents["patch"])
+    page.answer("crash")
+    page.page.dispatch_event(f"#graph g[data-patch='{inode}']", "click")
+    page.until(f"document.getElementById('answer').textContent.startsWith('a crash can leave p{contents['patch']},')")
+    wait = model.all("awaited")[0]
+    ends = model.all("reached", ticket=wait["ticket"])[0]["record"]
+    batches = [str(of["batch"]) for of in model.all("batch") if wait["record"] < of["record"] < ends]
+    found = page.answer("wait")
+    assert found.startswith(f"wait {wait['ticket']} began") and "5 rounds at least" in found, found
+    assert len(batches) == 5 and found.endswith("after batches " + ", ".join(batches)), found
+    # Of two questions the last one is answered, whichever answer comes first.
+    page.page.evaluate("""window.real = fetch; fetch = (path) => path.startsWith("why/wait")
+        ? new Promise((done) => setTimeout(() => done(real(path)), 400)) : real(path); sayWait(); sayDirty(); 0""")
+    time.sleep(1)
+    assert "1 round of writing until" in page.page.text_content("#answer"), page.page.text_content("#answer")
+    page.page.evaluate("fetch = real; 0")
+    check_prepared_cut(page, model, contents)
+    check_prepared_block(page, model)
+
+
+def check_prepared_cut(page, model, contents):
+    record = model.all("batch")[0]["record"]
+    waits, flying = model.at(record)
+    page.go(record)
+    assert f"{len(flying)} blocks are on the way" in page.page.text_content("#count")
+    assert page.page.text_content(f"#graph g[data-patch='{contents['patch']}'] .standing") == "in flight"
     assert page.answer("cut").startswith("a crash now can leave the disk as it is")
-    page.page.check("#flights input >> nth=0")
-    page.until("document.getElementById('answer').textContent.includes('patches and no others')")
-    assert page.page.text_content("#answer").startswith("a crash now can leave these")
+    boxes = page.page.evaluate("[...document.querySelectorAll('#boxes input')].map(box => Number(box.value))")
+    assert set(boxes) == set(flying), boxes
+    box = f"#boxes input[value='{contents['block']}']"
+    page.page.check(box)
+    page.until("document.getElementById('asked').textContent.includes('if 1 of 5 blocks')")
+    text = page.page.text_content("#answer")
+    assert text.startswith("a crash now can leave") and "as it is" not in text, text
+    operation = next(of for of in model.all("begin") if of["operation"] == contents["operation"])
+    told = [line for line in text.splitlines() if line.strip().startswith("write ")]
+    changed = [line for line in told if not line.endswith("nothing of it more")]
+    assert len(changed) == 1 and operation["paths"][0] in changed[0], text
+    # A step takes neither the tick nor the focus.
+    page.press("ArrowRight")
+    assert page.page.is_checked(box)
+    assert page.page.evaluate(f"document.activeElement === document.querySelector(\"{box}\")")
+    page.until("document.getElementById('asked').textContent.startsWith(`At #${shown.number}, if 1 of 5 blocks`)")
+    for button, asked in (("tick", "all 5 blocks"), ("untick", "0 of 5 blocks")):
+        page.page.click("#" + button)
+        page.until(f"document.getElementById('asked').textContent.includes('{asked}')")
+        assert page.page.text_content("#answer").startswith("a crash now can leave the disk as it is") == (button == "untick")
+    # The focus of a patch that leaves the graph stays at the graph.
+    page.page.focus(f"#graph g[data-patch='{contents['patch']}']")
+    committed = model.all("commit", patch=contents["patch"])[0]["record"]
+    page.go(committed)
+    assert page.page.evaluate("document.activeElement.id") == "graph"
+    page.until("document.getElementById('boxes').children.length === 0")
 
 
-def check_keys(page):
-    page.go(1000)
+def check_prepared_block(page, model):
+    """A block that was written twice, asked about when nothing of it is still to be written."""
+    writes = model.all("write")
+    block, twice = next((block, found) for block in {of["block"] for of in writes} if len(found := [of["record"] for of in writes if of["block"] == block]) == 2)
+    assert len(twice) == 2
+    patch = next(of["patch"] for of in writes if of["record"] == twice[1])
+    page.go(twice[1] - 1)
+    page.choose(patch)
+    assert page.page.evaluate("block.block") == block
+    records = lambda: [int(record) for record in re.findall(r"^#(\d+) at", page.answer("written"), re.M)]
+    assert records() == twice[:1]
+    page.press("End")
+    assert "Nothing is to be written to it" in page.page.text_content("#block")
+    assert records() == twice
+    page.press("Escape")
+    assert page.page.text_content("#block").startswith("Choose a patch")
+    assert "Choose a patch" in page.answer("written")
+
+
+def check_strange(browser, address):
+    """A trace without records throws nothing; a name that turns the direction of writing, or is too long, hides nothing."""
+    context = browser.new_context(viewport={"width": 1500, "height": 950})
+    page = Page(context.new_page(), address)
+    page.page.goto(address)
+    page.until("document.body.dataset.ready", "true")
+    assert page.ask("about")["records"] == 0
+    assert page.page.text_content("#moment") == "No records"
+    assert page.page.evaluate("[...document.querySelectorAll('aside button')].filter(button => !button.disabled && button.checkVisibility()).length") == 0
+    for key in ("d", "b", "f", "w", "+", "-", "ArrowRight", "ArrowDown", "End", "Escape"):
+        page.page.keyboard.press(key)
+    page.page.evaluate("document.getElementById('cut').click()")
+    page.page.click("#line")
+    about = page.ask("about")
+    about["name"] = "a\u202eb" + "x" * 3000
+    page.page.route("**/about", lambda route: route.fulfill(json=about))
+    page.page.reload()
+    page.until("document.body.dataset.ready", "true")
+    assert page.page.text_content("#name").startswith("a\\u202eb"), page.page.text_content("#name")[:20]
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert not page.complaints, page.complaints
+    context.close()
+
+
+def check_keys(page, wide):
+    page.go(wide)
+    # With shift an arrow scrolls, and no step is made.
+    page.page.evaluate("document.querySelector('main').scrollTo(0, 0)")
     page.page.focus("#graph")
+    here = page.page.evaluate("at")
+    page.page.keyboard.press("Shift+ArrowDown")
+    page.page.keyboard.press("Shift+ArrowRight")
+    page.until("document.querySelector('main').scrollTop > 0 && document.querySelector('main').scrollLeft > 0")
+    assert page.page.evaluate("at") == here
+    page.go(1000)
     page.page.keyboard.press("?")
     assert page.page.is_visible("#help")
     page.page.keyboard.press("Escape")
@@ -177,58 +418,99 @@ def check_keys(page):
     page.rest(operation["last"])
 
 
-def check_with_axe(page, axe):
+def check_with_axe(page, what):
+    axe = os.environ.get("AXE")
+    if not axe:
+        return
     page.page.evaluate(open(axe, encoding="utf-8").read() + ";0")
     found = page.page.evaluate("async () => (await axe.run()).violations.map(v => v.id + ': ' + v.nodes.map(n => n.html).slice(0, 3))")
-    assert not found, "\n".join(found)
-    print("page: axe finds nothing")
+    assert not found, what + ": " + "\n".join(found)
+    print(f"page: axe finds nothing in {what}")
 
 
-def check(backstitch, trace, address, pictures):
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for theme in ("light", "dark"):
-            context = browser.new_context(color_scheme=theme, viewport={"width": 1500, "height": 950})
+def check_looks(page, line, single, theme, pictures):
+    """Patches, clusters, the dialog and the boxes of a cut: what axe says, and pictures for people."""
+    def look(what):
+        if pictures:
+            page.page.screenshot(path=os.path.join(pictures, f"{what}-{theme}.png"))
+        check_with_axe(page, f"{what}, {theme}")
+
+    page.go(single)
+    look("patches")
+    page.go(max(line["not_on_disk"], key=lambda sample: sample[1])[0])
+    page.answer("dirty")
+    look("clusters")
+    page.go(page.ask("next?kind=batch&record=0")["record"])
+    page.answer("cut")
+    page.page.check("#boxes input >> nth=0")
+    page.until("document.getElementById('asked').textContent.includes('if 1 of')")
+    look("cut")
+    page.page.click("#ask")
+    look("help")
+    page.page.click("#close")
+
+
+def check(browser, backstitch, trace, address, began, pictures):
+    for theme in ("light", "dark"):
+        context = browser.new_context(color_scheme=theme, viewport={"width": 1500, "height": 950})
+        page = Page(context.new_page(), address)
+        seconds = page.load()
+        if theme == "light":
+            # With the server, which reads the trace first; without the browser's own start.
+            seconds += began
+        print(f"page: loaded in {seconds:.2f} s ({theme})")
+        assert seconds <= LOAD_SECONDS
+        about = page.ask("about")
+        line = page.ask("line?from=0&to=999999999")
+        single = max((s for s in line["not_on_disk"] if s[1] <= 400), key=lambda sample: sample[1])[0]
+        if theme == "light":
+            check_speed(page, about)
+            check_stability(page, single)
+            check_waits(page, backstitch, trace)
+            check_extent(page, max(line["not_on_disk"], key=lambda sample: sample[1])[0])
+            check_together(page, max(line["not_on_disk"], key=lambda sample: sample[1])[0])
+            check_run(page)
+            check_keys(page, single)
+        check_answers(page, backstitch, trace, single)
+        check_looks(page, line, single, theme, pictures)
+        assert not page.complaints, page.complaints
+        context.close()
+
+
+def check_small(browser, backstitch):
+    with tempfile.TemporaryDirectory() as folder:
+        trace, head = os.path.join(folder, "small.trace"), os.path.join(folder, "head.trace")
+        words = ["bench", "micro-create", "--memory", "--files", "3", "--max-bytes", "4K", "--size", "64M", "--record", trace]
+        subprocess.run([backstitch, *words], stdout=subprocess.DEVNULL, check=True)
+        with served(backstitch, trace) as address:
+            context = browser.new_context(viewport={"width": 1500, "height": 950})
             page = Page(context.new_page(), address)
-            seconds = page.load()
-            print(f"page: loaded in {seconds:.2f} s ({theme})")
-            assert seconds <= LOAD_SECONDS
-            about = page.ask("about")
-            line = page.ask("line?from=0&to=999999999")
-            single = max((s for s in line["not_on_disk"] if s[1] <= 400), key=lambda sample: sample[1])[0]
-            if theme == "light":
-                check_speed(page, about)
-                check_stability(page, single)
-                check_answers(page, backstitch, trace, single)
-                check_waits(page, backstitch, trace)
-                check_cut(page)
-                check_keys(page)
-            else:
-                check_answers(page, backstitch, trace, single)
-            page.go(single)
-            if pictures:
-                page.page.screenshot(path=os.path.join(pictures, f"patches-{theme}.png"))
-            if os.environ.get("AXE"):
-                check_with_axe(page, os.environ["AXE"])
-            page.go(max(line["not_on_disk"], key=lambda sample: sample[1])[0])
-            if pictures:
-                page.page.screenshot(path=os.path.join(pictures, f"clusters-{theme}.png"))
+            page.load()
+            check_prepared(page, Model(backstitch, trace))
             assert not page.complaints, page.complaints
             context.close()
-        browser.close()
+        # All that a recorder had written when it was killed at once.
+        with open(trace, "rb") as file:
+            start = file.read(16)
+            start += file.read(int.from_bytes(start[12:16], "little"))
+        with open(head, "wb") as file:
+            file.write(start)
+        with served(backstitch, head) as address:
+            check_strange(browser, address)
 
 
 def main():
     backstitch, trace = sys.argv[1:3]
-    began = time.monotonic()
-    served = subprocess.Popen([backstitch, "trace", "serve", trace], stdout=subprocess.PIPE, text=True)
-    try:
-        address = served.stdout.readline().strip()
-        print(f"page: ready to serve in {time.monotonic() - began:.2f} s")
-        assert time.monotonic() - began <= LOAD_SECONDS
-        check(backstitch, trace, address, sys.argv[3] if len(sys.argv) > 3 else None)
-    finally:
-        served.kill()
+    pictures = sys.argv[3] if len(sys.argv) > 3 else None
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        check_small(browser, backstitch)
+        began = time.monotonic()
+        with served(backstitch, trace) as address:
+            began = time.monotonic() - began
+            print(f"page: ready to serve in {began:.2f} s")
+            check(browser, backstitch, trace, address, began, pictures)
+        browser.close()
     print("page: all is well")
 
 

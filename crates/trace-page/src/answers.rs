@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use backstitch_trace::graph::{By, Wanted, block_text};
 use backstitch_trace::index::{self, Index, Kind};
+use backstitch_trace::why::versions::{Blocks, Bounds};
 use backstitch_trace::why::{crash, cut, dirty, versions, wait};
 use backstitch_trace::{State, Trace, normal_path};
 use serde_json::{Value, json};
@@ -21,6 +22,10 @@ const MOST_LINES: u64 = 30;
 const MOST_FOUND: usize = 100;
 /// Blocks on their way that are told of.
 const MOST_FLIGHTS: usize = 100;
+/// Blocks of a patch to choose from.
+const MOST_BLOCKS: usize = 100;
+/// Patches of one version of a block.
+const MOST_OF_A_VERSION: usize = 50;
 /// Chains that say why something is dirty, and versions of a block.
 const MOST_CHAINS: usize = 20;
 /// Lines of an answer.
@@ -54,10 +59,22 @@ impl Reply {
     pub(crate) fn refused(status: u16) -> Reply {
         Reply {
             status,
-            kind: "text/plain; charset=utf-8",
-            policy: POLICY.to_owned(),
-            body: b"refused\n".to_vec(),
+            ..Reply::json(&json!({"error": format!("refused, {status}: {}", reason(status))}))
         }
+    }
+}
+
+/// The words of HTTP for a status.
+pub(crate) fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        413 => "Content Too Large",
+        421 => "Misdirected Request",
+        431 => "Request Header Fields Too Large",
+        _ => "Bad Request",
     }
 }
 
@@ -107,7 +124,7 @@ impl<'t> Answers<'t> {
     }
 
     fn index(&self) -> MutexGuard<'_, Index<'t>> {
-        // Who has died in the middle of a question has at worst lost a place to begin from.
+        // A thread that died in the middle of a question has at worst lost a place to begin from.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +132,7 @@ impl<'t> Answers<'t> {
         let mut index = self.index();
         Some(match path {
             "about" => Ok(about(&self.name, &index)),
-            "line" => Ok(line(&index, query)),
+            "line" => Ok(line(&mut index, query)),
             "next" => next(&index, query),
             "search" => Ok(search(&index, query)),
             "moment" => moment(&mut index, query),
@@ -158,10 +175,10 @@ fn about(name: &str, index: &Index<'_>) -> Value {
     })
 }
 
-fn line(index: &Index<'_>, query: Query<'_>) -> Value {
+fn line(index: &mut Index<'_>, query: Query<'_>) -> Value {
     let from = query.number("from").unwrap_or(0);
     let to = query.number("to").unwrap_or(u64::MAX).min(index.records());
-    index.line().page(from, to, MOST_SPANS)
+    index.page(from, to, MOST_SPANS)
 }
 
 fn record(query: Query<'_>) -> Result<u64, Wrong> {
@@ -218,36 +235,29 @@ fn moment(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
         "record": record,
         "number": number,
         "seconds": state.time.as_secs_f64(),
-        "patches": state.patches_count(),
+        "patches": state.pending_count(),
         "operation": operation.map(|scope| scope.label.as_str()),
         "waits": waits,
         "flights": flights(state),
+        "flights_count": state.blocks_in_flight().count(),
         "graph": graph,
     }))
 }
 
-/// The blocks on their way, and with which patches.
+/// The first blocks on their way, and with which patches.
 fn flights(state: &State) -> Vec<Value> {
     let blocks = state.blocks_in_flight().take(MOST_FLIGHTS);
     let told = blocks.map(|(batch, block)| {
+        let patches = state.in_flight_of(block);
         json!({
             "batch": batch,
             "block": block,
             "name": block_text(state, block),
-            "patches": on_their_way(state, block).take(MOST_FLIGHTS).collect::<Vec<_>>(),
+            "patches": patches.take(MOST_FLIGHTS).collect::<Vec<_>>(),
+            "patches_count": state.in_flight_of(block).count(),
         })
     });
     told.collect()
-}
-
-/// The patches of a block that are on their way with it.
-fn on_their_way(state: &State, block: u32) -> impl Iterator<Item = u64> + '_ {
-    state.patches_of(block).filter(move |number| {
-        let parts = state.patch(*number).map_or(&[][..], |patch| &patch.parts);
-        parts
-            .iter()
-            .any(|part| part.block == block && part.is_in_flight)
-    })
 }
 
 fn records(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
@@ -258,21 +268,26 @@ fn records(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     Ok(json!({"records": words.collect::<Vec<_>>()}))
 }
 
-/// What patches change in a block; of a patch that has none, or is on the disk, that it has none.
+/// What patches change in a block; of a patch that has none, or is on the disk, that it has none. Of a
+/// patch, which blocks it has besides.
 fn block(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     let state = index.state_after(record(query)?);
-    let of_patch = query.number("patch").and_then(|patch| {
-        let parts = &state.patch(patch)?.parts;
-        parts.first().map(|part| part.block)
-    });
-    let asked = query
-        .number("block")
-        .and_then(|block| u32::try_from(block).ok());
-    match (asked.or(of_patch), query.number("patch")) {
-        (Some(block), _) => Ok(index::block(state, block)),
-        (None, Some(_)) => Ok(json!({"block": null})),
-        (None, None) => Err("which block, or of which patch?".to_owned()),
-    }
+    let patch = query.number("patch");
+    let parts = patch.and_then(|patch| Some(&state.patch(patch)?.parts));
+    let mut blocks: Vec<u32> = parts.into_iter().flatten().map(|part| part.block).collect();
+    blocks.sort_unstable();
+    let asked = query.number("block");
+    let asked = asked.and_then(|block| u32::try_from(block).ok());
+    let mut document = match (asked.or(blocks.first().copied()), patch) {
+        (Some(block), _) => index::block(state, block),
+        (None, Some(_)) => json!({"block": null}),
+        (None, None) => return Err("which block, or of which patch?".to_owned()),
+    };
+    let named = blocks.iter().take(MOST_BLOCKS);
+    let named = named.map(|block| json!([block, block_text(state, *block)]));
+    document["blocks"] = named.collect();
+    document["blocks_count"] = blocks.len().into();
+    Ok(document)
 }
 
 /// An answer in words, and for programs.
@@ -288,59 +303,91 @@ fn answer(text: &str, answer: Value) -> Value {
 }
 
 fn why_dirty(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
-    let (state, wanted) = (index.state_after(record(query)?), wanted(query));
-    let (count, found) = dirty::longest(state, &wanted, MOST_CHAINS);
+    let (record, wanted) = (record(query)?, wanted(query));
+    let state = index.state_after(record);
+    check_patches(state, wanted.patch.as_slice())?;
+    let (count, mut found) = dirty::longest(state, &wanted, MOST_CHAINS);
     let untold = dirty::untold(state, &wanted);
     let mut document = json!({"count": count, "untold": untold});
     document["rounds"] = found.iter().map(|dirty| dirty.rounds).max().into();
-    document["chain"] = json!(
-        found
-            .first()
-            .map(|dirty| { dirty.chain.iter().take(MOST_TEXT_LINES).collect::<Vec<_>>() })
-    );
+    for dirty in &mut found {
+        dirty.chain.truncate(MOST_TEXT_LINES);
+    }
+    document["chain"] = json!(found.first().map(|dirty| &dirty.chain));
     let text = dirty::text_of(state, count, &found, untold);
+    let is_by_operation = wanted.path.is_some() || wanted.object.is_some();
+    if count == 0 && is_by_operation && !index.is_known(&wanted, record) {
+        let mut why = "no operation in the trace is about it up to this moment".to_owned();
+        if wanted.path.is_some() {
+            why += "; a file older than the recording has no path there: ask for its patch";
+        }
+        return Err(why);
+    }
     Ok(answer(&text, document))
 }
 
-/// Of the wait with a ticket; without one, of the last that is going on after a record, or of the
-/// next one.
-fn why_wait(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
-    let ticket = match query.number("ticket") {
-        Some(ticket) => ticket,
-        None => {
-            let record = record(query)?;
-            let waits = index.line().spans(Kind::Wait);
-            let is_open =
-                |of: &&index::Span| of.first <= record && of.last.is_none_or(|last| last >= record);
-            let open = waits.iter().rev().find(is_open);
-            let next = || waits.iter().find(|of| of.first > record);
-            let found = open.or_else(next);
-            found.ok_or("nobody waits then, or later")?.number
-        }
-    };
-    match wait::wait(index.trace(), Some(ticket)) {
-        Ok(Some(found)) => {
-            let document = json!({
-                "ticket": ticket,
-                "rounds": found.rounds,
-                "patches": found.patches.len(),
-                "batches": found.batches.len(),
-            });
-            Ok(answer(&found.text(), document))
-        }
-        Ok(None) => Err(format!("nobody waits under ticket {ticket}")),
-        Err(error) => Err(error.to_string()),
+/// Fails where the state has no patches with these numbers.
+fn check_patches(state: &State, patches: &[u64]) -> Result<(), Wrong> {
+    let newest = state.newest();
+    match patches.iter().all(|patch| (1..=newest).contains(patch)) {
+        true => Ok(()),
+        false => Err(format!("at this moment the patches are p1 to p{newest}")),
     }
+}
+
+/// The wait that is asked about, and what is to be said of which one that is: of the one with a
+/// ticket; without one, of the last that is going on after a record, or of the next one.
+fn which_wait(index: &Index<'_>, query: Query<'_>) -> Result<(u64, String), Wrong> {
+    if let Some(ticket) = query.number("ticket") {
+        return Ok((ticket, String::new()));
+    }
+    let record = record(query)?;
+    let waits = index.line().spans(Kind::Wait);
+    // After the record that ends it a wait is over.
+    let is_open =
+        |of: &&index::Span| of.first <= record && of.last.is_none_or(|last| last > record);
+    let open: Vec<u64> = waits.iter().filter(is_open).map(|of| of.number).collect();
+    match (&open[..], waits.iter().find(|of| of.first > record)) {
+        ([one], _) => Ok((*one, String::new())),
+        ([.., last], _) => {
+            let count = open.len();
+            let which = format!("{count} waits are going on; the one that began last:\n");
+            Ok((*last, which))
+        }
+        ([], Some(next)) => Ok((next.number, "nobody waits now; the next wait:\n".to_owned())),
+        ([], None) => Err("nobody waits then, or later".to_owned()),
+    }
+}
+
+fn why_wait(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
+    let (ticket, which) = which_wait(index, query)?;
+    let found = wait::wait_within(index.trace(), Some(ticket), index.records());
+    let found = found.map_err(|error| error.to_string())?;
+    let found = found.ok_or_else(|| format!("nobody waits under ticket {ticket}"))?;
+    let document = json!({
+        "ticket": ticket,
+        "rounds": found.rounds,
+        "patches": found.patches.len(),
+        "batches": found.batches.len(),
+    });
+    Ok(answer(&(which + &found.text()), document))
 }
 
 /// Of a block's versions up to a record, the last ones.
 fn why_written(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
-    let number = query.number("number").ok_or("which block?")?;
-    let record = index.number_of(record(query)?);
-    let mut found = versions::versions(index.trace(), number).map_err(|error| error.to_string())?;
-    found.retain(|version| version.record <= record);
-    let count = found.len();
-    let last = found.split_off(count.saturating_sub(MOST_CHAINS));
+    let block = query.number("block").map(u32::try_from);
+    let blocks = match (block, query.number("number")) {
+        (Some(block), _) => Blocks::One(block.map_err(|_| "no such block")?),
+        (None, Some(number)) => Blocks::WithNumber(number),
+        (None, None) => return Err("which block?".to_owned()),
+    };
+    let bounds = Bounds {
+        records: record(query)?.saturating_add(1).min(index.records()),
+        versions: MOST_CHAINS,
+        patches: MOST_OF_A_VERSION,
+    };
+    let found = versions::last_versions(index.trace(), blocks, bounds);
+    let (count, last) = found.map_err(|error| error.to_string())?;
     let mut text = versions::text(&last);
     if last.len() < count {
         text = format!("{count} versions up to here; of the last ones:\n{text}");
@@ -353,30 +400,30 @@ fn why_crash(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     let pair = query.number("with").zip(query.number("without"));
     let (with, without) = pair.ok_or("with which patch, and without which?")?;
     let state = index.state_after(record(query)?);
-    if ![with, without]
-        .iter()
-        .all(|patch| (1..=state.newest()).contains(patch))
-    {
-        return Err(format!("the patches are p1 to p{} here", state.newest()));
+    check_patches(state, &[with, without])?;
+    let (verdict, left_out) = crash::crash(state, with, without).shortened(MOST_TEXT_LINES);
+    let mut text = crash::text(state, with, without, &verdict);
+    if left_out > 0 {
+        text += &format!("… and {left_out} patches more between them\n");
     }
-    let verdict = crash::crash(state, with, without);
-    let text = crash::text(state, with, without, &verdict);
     let mut document = crash::json(state, with, without, &verdict);
-    if let Some(path) = document["path"].as_array_mut() {
-        path.truncate(MOST_TEXT_LINES);
-    }
+    document["path_left_out"] = left_out.into();
     Ok(answer(&text, document))
 }
 
-/// Of the state with some patches, or with what is on its way of some blocks.
+/// Of the state with some patches, or with what is on its way of some blocks: of those that are named,
+/// or of `all`.
 fn why_cut(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     let state = index.state_after(record(query)?);
-    let mut patches = query.numbers("patches");
-    for block in query.numbers("blocks") {
-        let block = u32::try_from(block).map_err(|_| "no such block")?;
-        patches.extend(on_their_way(state, block));
-    }
-    let found = cut::cut(state, patches);
+    let blocks: Vec<u32> = match query.get("blocks").as_deref() {
+        Some("all") => state.blocks_in_flight().map(|(_, block)| block).collect(),
+        _ => {
+            let named = query.numbers("blocks").into_iter().map(u32::try_from);
+            let named: Result<_, _> = named.collect();
+            named.map_err(|_| "no such block")?
+        }
+    };
+    let found = cut::cut_with_blocks(state, query.numbers("patches"), blocks);
     let mut document = cut::json(state, &found);
     if let Some(with) = document["with"].as_array_mut() {
         with.truncate(MOST_TEXT_LINES);

@@ -4,12 +4,13 @@
 //! | module | what |
 //! |---|---|
 //! | [`Answers`] | what the page asks for, as JSON |
-//! | [`Server`] | hands it out, on the loopback address and to who has the token |
+//! | [`Server`] | hands it out, on the loopback address, to those who have the token |
 //!
 //! Nothing that is asked, and nothing that a trace has, makes it fail; and no answer is without a
 //! bound, neither in its length nor, for a trace of a given length, in its time.
 
 mod answers;
+mod connections;
 mod query;
 mod server;
 

@@ -1,6 +1,6 @@
 //! The words behind the question mark.
 
-/// They, as the request has them.
+/// All of them, as they are in the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'q>(pub(crate) &'q str);
 

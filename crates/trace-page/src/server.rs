@@ -8,18 +8,23 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::answers::{Answers, Reply};
+use crate::answers::{Answers, Reply, reason};
+use crate::connections::Connections;
 
-/// Connections at a time: a browser has six to one server.
-const MOST_CONNECTIONS: usize = 16;
 /// Bytes of a request's head.
 const MOST_HEAD_BYTES: usize = 8 << 10;
 const MOST_HEADERS: usize = 64;
-/// How long a connection may say nothing, or take nothing.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection may wait with its next request.
+const MOST_IDLE: Duration = Duration::from_secs(30);
+/// How long a request's head may take, from its first byte on, and so a reply.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often in a row no connection could be had, and how long it is waited each time.
+const MOST_FAILURES: u32 = 200;
+/// See `MOST_FAILURES`.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of the token and the nonces, from the system's random numbers.
 const RANDOM_BYTES: usize = 16;
 
@@ -28,6 +33,7 @@ pub struct Server {
     listener: TcpListener,
     port: u16,
     token: String,
+    patience: Duration,
 }
 
 impl Server {
@@ -41,7 +47,15 @@ impl Server {
             port: listener.local_addr()?.port(),
             token: random()?,
             listener,
+            patience: PATIENCE,
         })
+    }
+
+    /// The same server, which has no more patience than this with whoever sends a request, or takes a
+    /// reply, slowly.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Server {
+        Server { patience, ..self }
     }
 
     /// Where the page is.
@@ -52,55 +66,70 @@ impl Server {
     /// Answers requests, for ever.
     ///
     /// # Errors
-    /// Where there are no more connections.
+    /// Where for a long time there are no more connections.
     pub fn run(&self, answers: &Answers<'_>) -> io::Result<()> {
-        let open = AtomicUsize::new(0);
+        let (connections, mut failures) = (Connections::default(), 0);
         std::thread::scope(|scope| {
             loop {
                 let stream = match self.listener.accept() {
-                    Ok((stream, _)) => stream,
-                    Err(error) if is_passing(&error) => continue,
-                    Err(error) => return Err(error),
+                    Ok((stream, _)) => Arc::new(stream),
+                    Err(error) if is_of_one(&error) => continue,
+                    // There is no room for one more: that passes.
+                    Err(error) if failures == MOST_FAILURES => return Err(error),
+                    Err(_) => {
+                        failures += 1;
+                        std::thread::sleep(PAUSE);
+                        continue;
+                    }
                 };
-                // One too many is closed, which the browser takes as a reason to come again.
-                if open.load(Relaxed) >= MOST_CONNECTIONS {
-                    continue;
-                }
-                open.fetch_add(1, Relaxed);
-                let open = Open(&open);
-                scope.spawn(move || {
+                failures = 0;
+                let open = connections.open(&stream);
+                let attend = move || {
                     // A connection that breaks off concerns nobody else.
-                    let _ = self.attend(answers, stream);
+                    let _ = self.attend(answers, &stream, || open.is_known());
                     drop(open);
-                });
+                };
+                // Where there is no room for a thread, the connection is closed.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, attend);
             }
         })
     }
 
-    fn attend(&self, answers: &Answers<'_>, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+    /// Answers one request of a connection after the other; `known` is told of each that is let in.
+    fn attend(
+        &self,
+        answers: &Answers<'_>,
+        stream: &TcpStream,
+        known: impl Fn(),
+    ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut bytes = Vec::new();
         loop {
-            let (head_bytes, reply) = match self.read(&mut stream, &mut bytes)? {
+            match self.read(stream, &mut bytes)? {
                 Asked::Nothing => return Ok(()),
-                Asked::For(head_bytes, rest) => {
-                    (Some(head_bytes), answers.answer(&rest, &random()?))
+                Asked::For {
+                    head_bytes,
+                    rest,
+                    goes_on,
+                } => {
+                    known();
+                    let reply = answers.answer(&rest, &random()?);
+                    self.send(stream, &reply, goes_on, true)?;
+                    if !goes_on {
+                        return Ok(());
+                    }
+                    drop(bytes.drain(..head_bytes));
                 }
-                Asked::Refused(head_bytes, status) => (head_bytes, Reply::refused(status)),
-            };
-            send(&mut stream, &reply, head_bytes.is_some())?;
-            match head_bytes {
-                Some(head_bytes) => drop(bytes.drain(..head_bytes)),
-                None => return Ok(()),
+                Asked::Refused { status, is_head } => {
+                    return self.send(stream, &Reply::refused(status), false, !is_head);
+                }
             }
         }
     }
 
     /// Reads until there is the head of a request.
-    fn read(&self, stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<Asked> {
-        let mut piece = [0; 2048];
+    fn read(&self, mut stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<Asked> {
+        let (mut piece, mut ends) = ([0; 2048], None);
         loop {
             if !bytes.is_empty()
                 && let Some(asked) = self.parse(bytes)
@@ -108,13 +137,42 @@ impl Server {
                 return Ok(asked);
             }
             if bytes.len() > MOST_HEAD_BYTES {
-                return Ok(Asked::Refused(None, 431));
+                return Ok(Asked::refused(431));
             }
+            if !bytes.is_empty() && ends.is_none() {
+                ends = Some(Instant::now() + self.patience);
+            }
+            stream.set_read_timeout(Some(match ends {
+                Some(ends) => left_until(ends)?,
+                None => MOST_IDLE,
+            }))?;
             match stream.read(&mut piece)? {
                 0 => return Ok(Asked::Nothing),
                 count => bytes.extend_from_slice(&piece[..count]),
             }
         }
+    }
+
+    fn send(
+        &self,
+        mut stream: &TcpStream,
+        reply: &Reply,
+        goes_on: bool,
+        with_body: bool,
+    ) -> io::Result<()> {
+        let mut all = head(reply, goes_on).into_bytes();
+        if with_body {
+            all.extend_from_slice(&reply.body);
+        }
+        let (mut rest, ends) = (&all[..], Instant::now() + self.patience);
+        while !rest.is_empty() {
+            stream.set_write_timeout(Some(left_until(ends)?))?;
+            match stream.write(rest)? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                count => rest = &rest[count..],
+            }
+        }
+        Ok(())
     }
 
     /// What is asked for; nothing where the head is not there in whole.
@@ -124,23 +182,31 @@ impl Server {
         let head_bytes = match request.parse(bytes) {
             Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
             Ok(httparse::Status::Partial) => return None,
-            Err(httparse::Error::TooManyHeaders) => return Some(Asked::Refused(None, 431)),
-            Err(_) => return Some(Asked::Refused(None, 400)),
+            Err(httparse::Error::TooManyHeaders) => return Some(Asked::refused(431)),
+            Err(_) => return Some(Asked::refused(400)),
         };
         if head_bytes > MOST_HEAD_BYTES {
-            return Some(Asked::Refused(None, 431));
+            return Some(Asked::refused(431));
         }
         let has_body = |header: &httparse::Header<'_>| {
             let is_empty = header.value == b"0";
             (header.name.eq_ignore_ascii_case("content-length") && !is_empty)
                 || header.name.eq_ignore_ascii_case("transfer-encoding")
         };
-        // What would follow is not read, so the connection ends with the answer.
-        let stays = (!request.headers.iter().any(has_body)).then_some(head_bytes);
+        let has_body = request.headers.iter().any(has_body);
+        let goes_on = request.version == Some(1) && !request.headers.iter().any(is_close);
         Some(match self.admit(&request) {
-            Ok(rest) if stays.is_some() => Asked::For(head_bytes, rest.to_owned()),
-            Ok(_) => Asked::Refused(None, 413),
-            Err(status) => Asked::Refused(stays, status),
+            // What would follow is not read, so the connection ends.
+            Ok(_) if has_body => Asked::refused(413),
+            Ok(rest) => Asked::For {
+                head_bytes,
+                rest: rest.to_owned(),
+                goes_on,
+            },
+            Err(status) => Asked::Refused {
+                status,
+                is_head: request.method == Some("HEAD"),
+            },
         })
     }
 
@@ -178,28 +244,48 @@ impl Server {
     }
 }
 
-/// A connection that is open: it counts as long as this lives.
-struct Open<'o>(&'o AtomicUsize);
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 /// What came over a connection.
 enum Asked {
     /// It has ended.
     Nothing,
-    /// A request, with the length of its head and what is behind the token.
-    For(usize, String),
-    /// What is not answered, with what of HTTP's statuses; the length of its head where the
-    /// connection goes on.
-    Refused(Option<usize>, u16),
+    /// A request: the length of its head, what is behind the token, and whether others may follow.
+    For {
+        head_bytes: usize,
+        rest: String,
+        goes_on: bool,
+    },
+    /// What is not answered, with what of HTTP's statuses; the connection ends with that. What asks
+    /// for a head gets no body.
+    Refused { status: u16, is_head: bool },
 }
 
-/// Errors of one connection, or of a moment in which there is no room for more.
-fn is_passing(error: &io::Error) -> bool {
+impl Asked {
+    fn refused(status: u16) -> Asked {
+        Asked::Refused {
+            status,
+            is_head: false,
+        }
+    }
+}
+
+/// Whether a header says that no other request follows.
+fn is_close(header: &httparse::Header<'_>) -> bool {
+    let mut words = header.value.split(|byte| *byte == b',');
+    header.name.eq_ignore_ascii_case("connection")
+        && words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
+}
+
+/// The time until a moment, which fails where that has passed.
+fn left_until(ends: Instant) -> io::Result<Duration> {
+    let left = ends.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
+}
+
+/// Errors of one connection that was to be.
+fn is_of_one(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::ConnectionAborted | ErrorKind::Interrupted
@@ -219,27 +305,14 @@ fn random() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        413 => "Content Too Large",
-        421 => "Misdirected Request",
-        431 => "Request Header Fields Too Large",
-        _ => "Bad Request",
-    }
-}
-
-fn send(stream: &mut TcpStream, reply: &Reply, goes_on: bool) -> io::Result<()> {
+fn head(reply: &Reply, goes_on: bool) -> String {
     let connection = if goes_on { "keep-alive" } else { "close" };
     let allow = if reply.status == 405 {
         "Allow: GET\r\n"
     } else {
         ""
     };
-    let head = format!(
+    format!(
         "HTTP/1.1 {} {}\r\n\
          Content-Type: {}\r\n\
          Content-Length: {}\r\n\
@@ -255,8 +328,5 @@ fn send(stream: &mut TcpStream, reply: &Reply, goes_on: bool) -> io::Result<()> 
         reply.kind,
         reply.body.len(),
         reply.policy,
-    );
-    let mut all = head.into_bytes();
-    all.extend_from_slice(&reply.body);
-    stream.write_all(&all)
+    )
 }

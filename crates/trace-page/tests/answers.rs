@@ -202,15 +202,111 @@ fn a_block_on_its_way_can_be_there_or_not() {
     let moment = ask(&answers, &format!("moment?record={first}"));
     let flight = &moment["flights"][0];
     assert_eq!(flight["patches"], serde_json::json!([n["a"]]), "{moment}");
-    for blocks in [String::new(), flight["block"].to_string()] {
+    assert_eq!(moment["flights_count"], 1);
+    let here = flight["block"].to_string();
+    for (blocks, with) in [("", vec![]), (&here, vec![n["a"]]), ("all", vec![n["a"]])] {
         let cut = ask(&answers, &format!("why/cut?record={first}&blocks={blocks}"));
         assert_eq!(cut["answer"]["is_now"], true, "{cut}");
+        assert_eq!(cut["answer"]["with"], serde_json::json!(with), "{cut}");
     }
     let second = ask(&answers, &format!("next?kind=batch&record={first}"))["record"].as_u64();
     let after = ask(&answers, &format!("moment?record={}", second.unwrap()));
     assert_eq!(after["patches"], 3);
     let first_flush = ask(&answers, &format!("next?kind=flush&record={first}"));
     assert!(first_flush["record"].as_u64() < second);
+}
+
+#[test]
+fn from_the_flush_on_what_it_wrote_is_on_the_disk() {
+    let (bytes, n, _) = case();
+    let trace = Trace::new(bytes).unwrap();
+    let (mut records, mut list, mut flushed) = (trace.records(), Vec::new(), None);
+    while let Some((number, record)) = records.next(&mut list).unwrap() {
+        if record.word() == "flushed" && flushed.is_none() {
+            flushed = Some(number);
+        }
+    }
+    let answers = answers(bytes);
+    let flushed = flushed.unwrap();
+    let moment = ask(&answers, &format!("moment?record={flushed}"));
+    assert_eq!(
+        (&moment["flights_count"], &moment["patches"]),
+        (&0.into(), &3.into())
+    );
+    let nodes = moment["graph"]["nodes"].as_array().unwrap();
+    let first = nodes.iter().find(|node| node["patch"] == n["a"]);
+    assert!(
+        first.is_none_or(|node| node["standing"] == "committed"),
+        "{moment}"
+    );
+    let pair = format!(
+        "why/crash?record={flushed}&with={}&without={}",
+        n["b"], n["a"]
+    );
+    assert_eq!(ask(&answers, &pair)["answer"]["verdict"], "is there");
+    // The flush is gone to where nothing of it is told any more.
+    let next = ask(&answers, "next?kind=flush&record=0")["record"]
+        .as_u64()
+        .unwrap();
+    assert!(next > flushed);
+    let moment = ask(&answers, &format!("moment?record={next}"));
+    assert_eq!(
+        moment["graph"]["nodes"].as_array().unwrap().len(),
+        3,
+        "{moment}"
+    );
+}
+
+#[test]
+fn a_block_is_not_another_one_of_the_same_number() {
+    let mut bench = Bench::new();
+    let other = bench.store.add_volume(BLOCK_BYTES as u32);
+    let (class, zeros) = (BlockClass::Metadata, Buffer::zeroed(BLOCK_BYTES));
+    bench.store.insert(other, 1, class, zeros);
+    bench.change("here", 1, 0, &[]);
+    let first = bench.volume;
+    bench.volume = other;
+    bench.change("there", 1, 0, &[]);
+    bench.volume = first;
+    let device = || -> Arc<dyn BlockDevice> { Arc::new(MemoryDevice::new(8 * BLOCK_BYTES)) };
+    let devices = vec![device(), device()];
+    let goal = [bench.ids["here"], bench.ids["there"]];
+    drive::write_out(&mut bench.store, &devices, Goal::Patches(&goal), NOW).unwrap();
+    let bytes: &'static [u8] = bench.recorder.finish().leak();
+    let answers = answers(bytes);
+    let batch = ask(&answers, "next?kind=batch&record=0")["record"].clone();
+    let flights = ask(&answers, &format!("moment?record={batch}"))["flights"].clone();
+    let both = ask(&answers, "why/written?record=999999&number=1");
+    assert_eq!(both["answer"]["count"], 2, "{both}");
+    for flight in flights.as_array().unwrap() {
+        let one = format!("why/written?record=999999&block={}", flight["block"]);
+        let one = ask(&answers, &one);
+        assert_eq!(one["answer"]["count"], 1, "{one}");
+        let text = one["text"].as_str().unwrap();
+        assert!(
+            text.contains(&format!("{}:\n", flight["name"].as_str().unwrap())),
+            "{text}"
+        );
+    }
+    assert_eq!(flights.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_was_discarded_is_not_said_to_be_on_the_disk() {
+    let mut bench = Bench::new();
+    bench.change("gone", 1, 0, &[]);
+    bench.change("other", 2, 0, &[]);
+    bench.store.discard(bench.volume, 1);
+    let n = bench.numbers.clone();
+    let answers = answers(bench.recorder.finish().leak());
+    let pair = format!(
+        "why/crash?record=999999&with={}&without={}",
+        n["other"], n["gone"]
+    );
+    let found = ask(&answers, &pair);
+    let text = found["text"].as_str().unwrap();
+    assert!(text.contains("need not be written any more"), "{text}");
+    assert_eq!(found["answer"]["without"]["standing"], "discarded");
 }
 
 #[test]
@@ -229,6 +325,8 @@ fn what_makes_no_sense_is_said_to_make_none() {
         "why/wait?record=0",
         "why/wait?ticket=77",
         "why/written?record=1",
+        "why/written?record=1&block=99999999999",
+        "why/dirty?record=1&patch=99999",
         "why/cut?record=1&blocks=99999999999",
     ] {
         let reply = answers.answer(wrong, "n");

@@ -3,17 +3,22 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use backstitch_trace::{Recorder, Recording, Trace};
 use backstitch_trace_page::{Answers, Server};
 
 /// A server of a trace with nothing in it: its port and its token.
 fn server() -> (u16, String) {
+    patient_server(Duration::from_secs(10))
+}
+
+fn patient_server(patience: Duration) -> (u16, String) {
     let recorder = Arc::new(Recorder::in_memory(&Recording::default(), 1 << 20));
     // It serves as long as the test's process lives.
     let bytes: &'static [u8] = recorder.finish().leak();
     let answers = Answers::new("t.trace".to_owned(), Trace::new(bytes).unwrap());
-    let server = Server::bind(0).unwrap();
+    let server = Server::bind(0).unwrap().with_patience(patience);
     let address = server.address();
     std::thread::spawn(move || server.run(&answers));
     let rest = address.strip_prefix("http://127.0.0.1:").unwrap();
@@ -186,4 +191,86 @@ fn one_connection_answers_many_questions() {
     let request = get(port, &format!("/{token}/about"), "");
     let reply = say(port, &request.repeat(3));
     assert_eq!(reply.matches("HTTP/1.1 200 ").count(), 3);
+}
+
+/// A connection that fails rather than waits for long.
+fn connected(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let most = Some(Duration::from_secs(5));
+    stream.set_read_timeout(most).unwrap();
+    stream
+}
+
+/// What comes back although the connection is left open from here.
+fn say_and_stay(port: u16, request: &str) -> String {
+    let mut stream = connected(port);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = String::new();
+    let ended = stream.read_to_string(&mut reply);
+    assert!(ended.is_ok(), "{request:?} is kept open after {reply:?}");
+    reply
+}
+
+#[test]
+fn what_is_refused_is_closed_and_so_is_what_asks_for_it() {
+    let (port, token) = server();
+    let path = format!("/{token}/about");
+    let post = get(port, &path, "").replacen("GET", "POST", 1);
+    for (refused, status) in [
+        (get(port, "/about", ""), 404),
+        (get(port, &path, "Origin: http://example.com\r\n"), 403),
+        (
+            format!("GET {path} HTTP/1.1\r\nHost: example.com\r\n\r\n"),
+            421,
+        ),
+        (post, 405),
+        (get(port, &path, "Connection: keep-alive, Close\r\n"), 200),
+        (get(port, &path, "").replacen("/1.1", "/1.0", 1), 200),
+    ] {
+        let reply = say_and_stay(port, &refused);
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("Connection: close"), "{head}");
+        let document: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(document["error"].is_string(), status != 200, "{body}");
+    }
+    let head = say_and_stay(port, &get(port, &path, "").replacen("GET", "HEAD", 1));
+    assert!(head.ends_with("\r\n\r\n"), "a body: {head}");
+}
+
+#[test]
+fn strangers_keep_nobody_out() {
+    let (port, token) = server();
+    let request = get(port, &format!("/{token}/about"), "");
+    let mut own = connected(port);
+    let mut ask_again = |what: &str| {
+        own.write_all(request.as_bytes()).unwrap();
+        let mut piece = [0; 4096];
+        let count = own.read(&mut piece).unwrap();
+        assert!(piece[..count].starts_with(b"HTTP/1.1 200 "), "{what}");
+    };
+    ask_again("at first");
+    let strangers: Vec<TcpStream> = (0..100).map(|_| connected(port)).collect();
+    assert_eq!(status(port, &request), 200);
+    ask_again("beside a hundred strangers");
+    drop(strangers);
+}
+
+#[test]
+fn whoever_is_slow_is_not_waited_for() {
+    let (port, token) = patient_server(Duration::from_millis(300));
+    let mut stream = connected(port);
+    let began = Instant::now();
+    let request = get(port, &format!("/{token}/about"), &"X: y\r\n".repeat(30));
+    // It takes ten seconds to say all of it, and never as long as the patience between two bytes.
+    for byte in request.bytes() {
+        if stream.write_all(&[byte]).is_err() || began.elapsed() > Duration::from_secs(5) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    assert!(reply.is_empty());
 }

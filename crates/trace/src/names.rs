@@ -11,6 +11,13 @@ const MOST_LEVELS: usize = 64;
 /// Objects whose names are kept. Further ones are shown by their numbers.
 const MOST_OBJECTS: usize = 1 << 20;
 
+/// Bytes of a name: more than any file system has.
+pub(crate) const MOST_NAME_BYTES: usize = 1024;
+
+/// Bytes of a path. Of a longer one the directories at its beginning are not told, but the number of
+/// the one from which on it is.
+const MOST_PATH_BYTES: usize = 4096;
+
 /// The names that operations gave.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -93,7 +100,7 @@ impl Names {
 
     /// The path of an object; from a directory of which no more is known than its number on.
     pub(crate) fn path(&self, object: u64) -> String {
-        let mut parts = Vec::new();
+        let (mut parts, mut bytes) = (Vec::new(), 0);
         let mut at = object;
         for _ in 0..MOST_LEVELS {
             if Some(at) == self.root {
@@ -107,6 +114,10 @@ impl Names {
             let Some((directory, name)) = self.places.get(at) else {
                 break;
             };
+            bytes += name.len() + 1;
+            if bytes > MOST_PATH_BYTES {
+                break;
+            }
             parts.push(name.as_str());
             at = *directory;
         }
@@ -133,11 +144,27 @@ pub fn normal_path(text: &str) -> String {
     }
 }
 
-/// Text for a terminal: control characters as their codes.
+/// Text without what is beyond so many bytes.
+pub(crate) fn cut_short(text: &str, most_bytes: usize) -> String {
+    if text.len() <= most_bytes {
+        return text.to_owned();
+    }
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|end| *end <= most_bytes).last();
+    format!("{}…", &text[..end.unwrap_or(0)])
+}
+
+/// Whether a character changes the direction of the text around it.
+fn is_turning(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text for a terminal or a page: control characters, and those that change its direction, as their
+/// codes.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match c.is_control() || is_turning(c) {
             true => out.extend(c.escape_default()),
             false => out.push(c),
         }
@@ -152,6 +179,27 @@ mod tests {
     #[test]
     fn a_name_cannot_steer_a_terminal() {
         assert_eq!(printable("a\x1b[2J\nb é"), "a\\u{1b}[2J\\nb é");
+        assert_eq!(printable("a\u{202e}txt.exe"), "a\\u{202e}txt.exe");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_says_so() {
+        assert_eq!(
+            (cut_short("aé", 3), cut_short("aéb", 2)),
+            ("aé".to_owned(), "a…".to_owned())
+        );
+        let mut names = Names::new(Some(2));
+        let long = "x".repeat(MOST_NAME_BYTES);
+        names.give(11, 2, &long);
+        assert_eq!(names.path(11), format!("/{long}"));
+        for object in 12..40 {
+            names.give(object, object - 1, &long);
+        }
+        let path = names.path(39);
+        assert!(
+            path.starts_with("#36/x") && path.len() <= MOST_PATH_BYTES + 3,
+            "{path}"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use backstitch_device::MemoryDevice;
 use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 use backstitch_trace::graph::{By, Drawing, Wanted};
-use backstitch_trace::index::{Index, Kind, graph};
+use backstitch_trace::index::{Density, Index, Kind, graph};
 use backstitch_trace::{Error, Keep, Recorder, Recording, State, Trace};
 use backstitch_vfs::{Engine, FileType, MountOptions, NewInode};
 use serde_json::{Value, json};
@@ -76,9 +76,38 @@ fn picture(state: &State) -> (Value, String, usize) {
 fn each_moment_is_what_reading_from_the_beginning_says_in_whatever_order_they_are_asked_for() {
     let bytes = whole(1200);
     let trace = Trace::new(&bytes).unwrap();
-    let mut index = Index::of(trace.clone());
-    let count = index.records();
+    let usual = Density::default();
+    let count = Index::of(trace.clone()).records();
     assert!(count > 10_000, "{count} records");
+    let few = Density {
+        most: 5,
+        first_distance: 100,
+        ..usual
+    };
+    let light = Density {
+        first_distance: 500,
+        most_weight: 3000,
+        ..usual
+    };
+    for density in [usual, few, light] {
+        let mut index = Index::with(trace.clone(), density);
+        let places: Vec<u64> = index.checkpoints().collect();
+        let distance = places[1] - places[0];
+        assert!(places.windows(2).all(|two| two[1] - two[0] == distance));
+        assert!(places.len() - 1 <= density.most);
+        // The denser ones have been thinned out, for their number and for their weight.
+        let is_thin = distance > density.first_distance && places.len() > 2;
+        assert_eq!(
+            is_thin,
+            density.first_distance < usual.first_distance,
+            "{places:?}"
+        );
+        agrees_in_any_order(&trace, &mut index);
+    }
+}
+
+fn agrees_in_any_order(trace: &Trace<'_>, index: &mut Index<'_>) {
+    let count = index.records();
     let mut wanted: Vec<u64> = (0..40).map(|n| n * (count - 1) / 39).collect();
     // Steps on, steps back, and one that is asked for again.
     wanted.extend([
@@ -88,7 +117,7 @@ fn each_moment_is_what_reading_from_the_beginning_says_in_whatever_order_they_ar
     sorted.sort_unstable();
     sorted.dedup();
     let mut expected = std::collections::BTreeMap::new();
-    let mut state = State::of(&trace, Keep::Live);
+    let mut state = State::of(trace, Keep::Live);
     let (mut records, mut list, mut passed) = (trace.records(), Vec::new(), 0);
     while let Some((_, record)) = records.next(&mut list).unwrap() {
         state.apply(&record);
@@ -109,6 +138,21 @@ fn each_moment_is_what_reading_from_the_beginning_says_in_whatever_order_they_ar
     assert!(!words.is_empty() && words.iter().all(|(at, _, _)| (4991..=5000).contains(at)));
     assert!(picture(index.state_after(5001)) == expected[&5001]);
     assert!(picture(index.state_after(u64::MAX)) == expected[&(count - 1)]);
+}
+
+#[test]
+fn steps_back_seldom_begin_from_far_away() {
+    const STEPS: u64 = 1000;
+    let bytes = whole(1200);
+    let mut index = Index::of(Trace::new(&bytes).unwrap());
+    let from = 8000;
+    assert!(index.records() > from);
+    for record in (from - STEPS..=from).rev() {
+        index.state_after(record);
+    }
+    // Some walks from the beginning, and from there on short ones.
+    let most = STEPS * 256 + (2 + STEPS / 256) * from;
+    assert!(index.walked() < most, "{} records", index.walked());
 }
 
 #[test]
@@ -181,7 +225,43 @@ fn the_time_line_has_every_operation_and_puts_neighbours_together() {
     assert_eq!(line.next(Kind::Operation, third, true), Some(second));
     assert_eq!(line.next(Kind::Operation, 0, true), None);
     let flush = line.next_flush(0, false).unwrap();
-    assert_eq!(flush, line.spans(Kind::Batch)[0].last.unwrap());
+    let batch = &line.spans(Kind::Batch)[0];
+    assert_eq!(flush, batch.settled.unwrap());
+    assert!(flush > batch.last.unwrap(), "commits follow a flush");
+}
+
+#[test]
+fn the_most_that_was_not_on_the_disk_is_on_the_time_line_however_much_of_it_is_shown() {
+    let bytes = whole(1200);
+    let trace = Trace::new(&bytes).unwrap();
+    let (mut state, mut records, mut list) =
+        (State::of(&trace, Keep::Live), trace.records(), vec![]);
+    let mut counts = Vec::new();
+    while let Some((_, record)) = records.next(&mut list).unwrap() {
+        state.apply(&record);
+        counts.push(state.pending_count() as u64);
+    }
+    let mut index = Index::of(trace);
+    let all = index.page(0, index.records(), 10);
+    let all = all["not_on_disk"].as_array().unwrap();
+    assert!(all.len() <= 1024 && all.len() > 500, "{}", all.len());
+    let most = all.iter().map(|of| of[1].as_u64().unwrap()).max();
+    assert_eq!(most, counts.iter().copied().max());
+    // Nearer: each record.
+    for from in [0, 5000, 5001, index.records() - 51] {
+        let page = index.page(from, from + 50, 10);
+        let near = page["not_on_disk"].as_array().unwrap();
+        let expected = (from..=from + 50).map(|at| json!([at, counts[at as usize]]));
+        assert_eq!(*near, expected.collect::<Vec<_>>(), "from {from}");
+    }
+    // In between: neighbours on both sides.
+    let page = index.page(3001, 7101, 10);
+    let samples = page["not_on_disk"].as_array().unwrap();
+    let at = |of: Option<&Value>| of.unwrap()[0].as_u64().unwrap();
+    assert!(
+        at(samples.first()) < 3001 && at(samples.last()) > 7101,
+        "{samples:?}"
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use backstitch_trace::show::{Filter, Lines};
 use backstitch_trace::why::crash::{Edge, Verdict, crash};
 use backstitch_trace::why::cut::{Broken, cut};
 use backstitch_trace::why::dirty::{self, dirty};
-use backstitch_trace::why::versions::{Cause, versions};
+use backstitch_trace::why::versions::{Blocks, Bounds, Cause, last_versions, versions};
 use backstitch_trace::why::{crash as crashes, cut as cuts, wait};
 use backstitch_trace::{Keep, Moment, Record, Recorder, Recording, State, Trace, state_at};
 
@@ -270,6 +270,151 @@ fn what_is_on_its_way_can_have_arrived_or_not() {
     assert!(!later.is_now && later.broken.is_empty());
 }
 
+/// A run of some blocks.
+fn run_of(blocks: std::ops::Range<u32>) -> State {
+    let mut state = State::new(Keep::Live);
+    for block in blocks {
+        let change = backstitch_trace::record::Change::Nothing;
+        state.apply(&match state.newest() {
+            0 => Record::Create {
+                patch: 1,
+                kind: PatchKind::Run,
+                held: false,
+                block: Some(block),
+                change,
+                stated: &[],
+            },
+            _ => Record::Merge {
+                into: 1,
+                kind: PatchKind::Run,
+                block,
+                change,
+                stated: &[],
+            },
+        });
+    }
+    state
+}
+
+fn write(state: &mut State, block: u32) {
+    state.apply(&Record::Write {
+        block,
+        rolled_back: 0,
+        patches: &[1],
+    });
+}
+
+#[test]
+fn a_block_of_a_run_is_not_all_of_it() {
+    let mut state = run_of(0..3);
+    // Something that waits for the run, on its way: only a made-up trace has that.
+    state.apply(&Record::Create {
+        patch: 2,
+        kind: PatchKind::Soft,
+        held: false,
+        block: Some(9),
+        change: backstitch_trace::record::Change::Nothing,
+        stated: &[],
+    });
+    state.apply(&Record::Wait {
+        after: 2,
+        before: 1,
+    });
+    write(&mut state, 0);
+    let one = cuts::cut_with_blocks(&state, [], [0]);
+    assert!(one.is_now && one.with.is_empty(), "{one:?}");
+    assert_eq!((one.partly[0].there, one.partly[0].all), (1, 3));
+    let text = cuts::text(&state, &one);
+    assert!(text.contains("now can leave 1 of 3 blocks of p1"), "{text}");
+    let broken = cuts::cut_with_blocks(&state, [2], [0]).broken;
+    assert_eq!((broken[0].with, broken[0].without), (2, 1));
+    write(&mut state, 1);
+    write(&mut state, 2);
+    let all = cuts::cut_with_blocks(&state, [], [0, 1, 2]);
+    assert_eq!(all.with.iter().copied().collect::<Vec<_>>(), [1]);
+    assert!(all.is_now && all.partly.is_empty());
+    assert!(
+        cuts::cut_with_blocks(&state, [2], [0, 1, 2])
+            .broken
+            .is_empty()
+    );
+}
+
+#[test]
+fn what_a_flush_brought_to_the_disk_is_there_before_the_commit_says_so() {
+    let mut state = run_of(0..2);
+    write(&mut state, 0);
+    let batch = |number| Record::Batch {
+        number,
+        goal: b"all",
+        requests: 1,
+        bytes: 1,
+    };
+    state.apply(&batch(1));
+    state.apply(&Record::Flushed { number: 1 });
+    assert_eq!(
+        (state.blocks_in_flight().count(), state.pending_count()),
+        (0, 1)
+    );
+    write(&mut state, 1);
+    state.apply(&batch(2));
+    assert_eq!(state.blocks_in_flight().collect::<Vec<_>>(), [(Some(2), 1)]);
+    // Of a batch that failed nobody knows what is there.
+    let mut failed = state.clone();
+    failed.apply(&Record::Failed { number: 2 });
+    assert_eq!(failed.blocks_in_flight().collect::<Vec<_>>(), [(None, 1)]);
+    state.apply(&Record::Flushed { number: 2 });
+    assert_eq!((state.patches_count(), state.pending_count()), (1, 0));
+    state.apply(&Record::Commit { patch: 1 });
+    assert_eq!((state.patches_count(), state.pending_count()), (0, 0));
+}
+
+#[test]
+fn of_many_versions_the_last_are_kept() {
+    let mut bench = circle();
+    bench.write_out("d");
+    bench.change("e", 1, 200, &[]);
+    bench.write_out("e");
+    let n = bench.numbers.clone();
+    let bytes = bench.finish();
+    let trace = Trace::new(&bytes).unwrap();
+    let bounds = Bounds {
+        versions: 2,
+        ..Bounds::NONE
+    };
+    let all = versions(&trace, 1).unwrap();
+    let (count, last) = last_versions(&trace, Blocks::WithNumber(1), bounds).unwrap();
+    assert_eq!((count, &last[..]), (3, &all[1..]));
+    let bounds = Bounds {
+        records: all[1].record,
+        ..Bounds::NONE
+    };
+    let (count, first) = last_versions(&trace, Blocks::WithNumber(1), bounds).unwrap();
+    assert_eq!((count, &first[..]), (1, &all[..1]));
+    // Of patches that are not kept it is known that they were left out.
+    let bounds = Bounds {
+        patches: 0,
+        ..Bounds::NONE
+    };
+    let (_, found) = last_versions(&trace, Blocks::WithNumber(1), bounds).unwrap();
+    assert_eq!((found[0].left_out.len(), found[0].left_out_count), (0, 1));
+    assert_eq!((found[1].new.len(), found[1].new_count), (0, 1));
+    let block = state_at(&trace, Moment::Record(all[0].record), Keep::Live).unwrap();
+    let block = block.patch(n["c"]).unwrap().parts[0].block;
+    let one = last_versions(&trace, Blocks::One(block), Bounds::NONE).unwrap();
+    assert_eq!(one.1, all);
+}
+
+#[test]
+fn of_a_long_way_the_beginning_is_told() {
+    let bench = circle();
+    let n = bench.numbers.clone();
+    let state = at_end(&bench.finish());
+    let (short, left_out) = crash(&state, n["d"], n["a"]).shortened(1);
+    assert_eq!(short, Verdict::Forbidden(vec![(n["d"], Edge::Waits)]));
+    assert_eq!(left_out, 2);
+}
+
 #[test]
 fn of_very_much_dirt_some_chains_are_told() {
     let state = at_end(&circle().finish());
@@ -280,7 +425,13 @@ fn of_very_much_dirt_some_chains_are_told() {
 
 #[test]
 fn what_was_discarded_is_not_said_to_be_on_the_disk() {
-    let mut state = State::new(Keep::Everything);
+    for keep in [Keep::Everything, Keep::Live] {
+        discarded_under(keep);
+    }
+}
+
+fn discarded_under(keep: Keep) {
+    let mut state = State::new(keep);
     for patch in [1, 2] {
         state.apply(&Record::Create {
             patch,

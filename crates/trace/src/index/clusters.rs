@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backstitch_store::PatchKind;
 use serde_json::{Value, json};
 
 use crate::graph::{
@@ -13,6 +14,8 @@ use crate::state::{Patch, State};
 
 /// Patches that are drawn one by one.
 const MOST_PATCHES: usize = 1_000;
+/// What waits for what, drawn.
+const MOST_EDGES: usize = 10_000;
 /// Clusters that are drawn, and ways between them.
 const MOST_CLUSTERS: usize = 300;
 /// See `MOST_CLUSTERS`.
@@ -34,11 +37,18 @@ struct Cluster {
 /// for directly and what waits for them.
 pub fn graph(state: &State, by: By, wanted: &Wanted, only: Option<u64>) -> Value {
     let mut taken = taken(state, wanted);
+    let mut left_out = 0;
     if let Some(only) = only {
-        taken = with_neighbours(state, by, only, &taken);
+        (taken, left_out) = with_neighbours(state, by, only, &taken);
     }
     if taken.len() <= MOST_PATCHES {
-        return Drawing::of_these(state, by, &taken).json();
+        let mut drawing = Drawing::of_these(state, by, &taken);
+        let edges_left_out = drawing.edges.len().saturating_sub(MOST_EDGES);
+        drawing.edges.truncate(MOST_EDGES);
+        let mut document = drawing.json();
+        document["edges_left_out"] = edges_left_out.into();
+        document["patches_left_out"] = left_out.into();
+        return document;
     }
     let (clusters, ways) = gathered(state, by, &taken);
     let all = clusters.len();
@@ -119,25 +129,35 @@ fn key(by: By, patch: &Patch) -> Option<u64> {
     }
 }
 
-fn with_neighbours(state: &State, by: By, only: u64, all: &BTreeSet<u64>) -> BTreeSet<u64> {
+/// The patches of a cluster and those next to them, as many as can be drawn, and how many of them are
+/// left out.
+fn with_neighbours(
+    state: &State,
+    by: By,
+    only: u64,
+    all: &BTreeSet<u64>,
+) -> (BTreeSet<u64>, usize) {
     let of = all.iter().copied().filter(|number| {
         let patch = state.patch(*number);
         patch.is_some_and(|patch| key(by, patch) == Some(only))
     });
-    let members: Vec<u64> = of.take(MOST_PATCHES / 2).collect();
-    let mut taken: BTreeSet<u64> = members.iter().copied().collect();
-    let near = members.iter().filter_map(|number| state.patch(*number));
+    let members: Vec<u64> = of.collect();
+    let (drawn, rest) = members.split_at(members.len().min(MOST_PATCHES / 2));
+    let mut taken: BTreeSet<u64> = drawn.iter().copied().collect();
+    let mut left_out: BTreeSet<u64> = rest.iter().copied().collect();
+    let near = drawn.iter().filter_map(|number| state.patch(*number));
     let near = near.flat_map(|patch| patch.befores.iter().chain(&patch.afters));
-    for number in near {
-        if taken.len() >= MOST_PATCHES {
-            break;
+    for number in near.map(|number| state.resolved(*number)) {
+        if !all.contains(&number) || taken.contains(&number) {
+            continue;
         }
-        let number = state.resolved(*number);
-        if all.contains(&number) {
-            taken.insert(number);
-        }
+        match taken.len() < MOST_PATCHES {
+            true => taken.insert(number),
+            false => left_out.insert(number),
+        };
     }
-    taken
+    left_out.retain(|number| !taken.contains(number));
+    (taken, left_out.len())
 }
 
 /// What the patches that are not on the disk change in a block, for programs: the keys stay.
@@ -152,14 +172,24 @@ pub fn block(state: &State, block: u32) -> Value {
         if told.len() == MOST_OF_A_BLOCK {
             continue;
         }
+        // The changes of a run are in different blocks, and of which one each is nobody knows.
+        let (changes, left_out) = match patch.kind {
+            PatchKind::Run => (&[][..], 0),
+            _ => (
+                &patch.changes[..],
+                patch
+                    .changes_count
+                    .saturating_sub(patch.changes.len() as u64),
+            ),
+        };
         told.push(json!({
             "patch": number,
             "change": label(patch),
             "standing": drawn(&ready, number, patch).word(),
             "operation": operation_of(state, patch),
-            "is_whole_block": is_heavy(patch.kind) && patch.changes.is_empty(),
-            "ranges": patch.changes.iter().filter_map(range).collect::<Vec<_>>(),
-            "ranges_left_out": patch.changes_count - patch.changes.len() as u64,
+            "is_whole_block": is_heavy(patch.kind) && changes.is_empty(),
+            "ranges": changes.iter().filter_map(range).collect::<Vec<_>>(),
+            "ranges_left_out": left_out,
         }));
     }
     json!({

@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::names::cut_short;
 use crate::record::Record;
 use crate::state::State;
 
-/// Moments at which it is known how many patches were not on the disk.
+/// Stretches of the trace of which it is known how many patches at most were not on the disk.
 const MOST_SAMPLES: usize = 1024;
+/// Bytes of all labels together, beyond which further ones are cut short.
+const MOST_LABEL_BYTES: usize = 64 << 20;
+/// Bytes of a label that is cut short.
+const SHORT_LABEL_BYTES: usize = 64;
 
 /// What a span of the time line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,9 @@ pub struct Span {
     pub last: Option<u64>,
     /// See `last`.
     pub ended_seconds: Option<f64>,
+    /// Of a batch that reached stable storage: the record from which on the trace has told of all
+    /// that it committed.
+    pub settled: Option<u64>,
 }
 
 /// The time line of a trace.
@@ -48,10 +56,14 @@ pub struct Line {
     open_operation: Option<usize>,
     open_batches: BTreeMap<u64, usize>,
     open_waits: BTreeMap<u64, usize>,
-    /// Patches that were not on the disk after a record.
+    /// The batches that flushes have ended, and that are not settled yet.
+    arriving: Vec<usize>,
+    /// Of each stretch: the record in it after which the most patches were not on the disk, and how
+    /// many.
     samples: Vec<(u64, usize)>,
-    /// Records between two samples, once they have been thinned out.
+    /// Records in a stretch.
     distance: u64,
+    label_bytes: usize,
     records: u64,
 }
 
@@ -67,12 +79,14 @@ impl Line {
             began_seconds: seconds,
             last: None,
             ended_seconds: None,
+            settled: None,
         };
         match *record {
             Record::Begin { scope, .. } => {
                 let label = state.scope(scope).map_or("", |scope| &scope.label);
+                let label = self.kept(label);
                 self.open_operation = Some(self.operations.len());
-                self.operations.push(span(scope, label.to_owned()));
+                self.operations.push(span(scope, label));
             }
             Record::Batch {
                 number,
@@ -81,6 +95,7 @@ impl Line {
                 bytes,
             } => {
                 let goal = crate::names::printable(&String::from_utf8_lossy(goal));
+                let goal = cut_short(&goal, SHORT_LABEL_BYTES);
                 let label = format!("{goal}: {requests} requests, {bytes} bytes");
                 self.open_batches.insert(number, self.batches.len());
                 self.batches.push(span(number, label));
@@ -94,7 +109,12 @@ impl Line {
                 let open = self.open_operation.take();
                 end(&mut self.operations, open, at, seconds);
             }
-            Record::Flushed { number } | Record::Failed { number } => {
+            Record::Flushed { number } => {
+                let open = self.open_batches.remove(&number);
+                end(&mut self.batches, open, at, seconds);
+                self.arriving.extend(open);
+            }
+            Record::Failed { number } => {
                 let open = self.open_batches.remove(&number);
                 end(&mut self.batches, open, at, seconds);
             }
@@ -104,19 +124,50 @@ impl Line {
             }
             _ => {}
         }
+        if !state.is_arriving() {
+            for batch in self.arriving.drain(..) {
+                self.batches[batch].settled = Some(at);
+            }
+        }
     }
 
     fn sample(&mut self, at: u64, state: &State) {
         self.distance = self.distance.max(1);
-        if !at.is_multiple_of(self.distance) {
-            return;
-        }
-        self.samples.push((at, state.patches_count()));
+        self.offer((at, state.pending_count()));
         if self.samples.len() > MOST_SAMPLES {
             self.distance *= 2;
-            let distance = self.distance;
-            self.samples.retain(|(at, _)| at % distance == 0);
+            for sample in std::mem::take(&mut self.samples) {
+                self.offer(sample);
+            }
         }
+    }
+
+    /// Keeps the larger one of a stretch's samples.
+    fn offer(&mut self, sample: (u64, usize)) {
+        match self.samples.last_mut() {
+            Some(last) if last.0 / self.distance == sample.0 / self.distance => {
+                if sample.1 > last.1 {
+                    *last = sample;
+                }
+            }
+            _ => self.samples.push(sample),
+        }
+    }
+
+    /// Records in a stretch of which only the largest number of patches is known.
+    pub(super) fn distance(&self) -> u64 {
+        self.distance.max(1)
+    }
+
+    /// A label as it is kept.
+    fn kept(&mut self, label: &str) -> String {
+        let most = match self.label_bytes < MOST_LABEL_BYTES {
+            true => usize::MAX,
+            false => SHORT_LABEL_BYTES,
+        };
+        let label = cut_short(label, most);
+        self.label_bytes += label.len();
+        label
     }
 
     pub(super) fn finish(&mut self, records: u64) {
@@ -135,11 +186,12 @@ impl Line {
     /// What there is between two records, for programs: the keys stay. Neighbours are put together
     /// where there are more than `most` of a kind.
     pub fn page(&self, from: u64, to: u64, most: usize) -> Value {
-        let samples = self
-            .samples
-            .iter()
-            .filter(|(at, _)| (from..=to).contains(at));
-        let samples = samples.map(|(at, count)| json!([at, count]));
+        // One more on each side, so that a line through them does not begin in the middle.
+        let first = self.samples.partition_point(|(at, _)| *at < from);
+        let last = self.samples.partition_point(|(at, _)| *at <= to);
+        let last = last.saturating_add(1).min(self.samples.len());
+        let samples = &self.samples[first.saturating_sub(1).min(last)..last];
+        let samples = samples.iter().map(|(at, count)| json!([at, count]));
         json!({
             "from": from,
             "to": to,
@@ -182,13 +234,11 @@ impl Line {
         nearest(all, record, is_back)
     }
 
-    /// The record of the flush after this record, or before it.
+    /// The record of the flush after this record, or before it: the one from which on the trace has
+    /// told of all that the flush committed.
     pub fn next_flush(&self, record: u64, is_back: bool) -> Option<u64> {
-        nearest(
-            self.batches.iter().filter_map(|of| of.last),
-            record,
-            is_back,
-        )
+        let all = self.batches.iter().filter_map(|of| of.settled);
+        nearest(all, record, is_back)
     }
 
     /// Operations whose words have this text in them, from a record on, at most so many.
@@ -224,5 +274,21 @@ fn nearest(all: impl Iterator<Item = u64>, record: u64, is_back: bool) -> Option
     match is_back {
         true => all.filter(|at| *at < record).max(),
         false => all.filter(|at| *at > record).min(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_labels_together_have_a_bound() {
+        let mut line = Line::default();
+        let long = "x".repeat(8192);
+        let bytes = (0..20_000).map(|_| line.kept(&long).len()).sum::<usize>();
+        assert_eq!(bytes, line.label_bytes);
+        let beyond = 20_000 * (SHORT_LABEL_BYTES + 3) + long.len();
+        assert!(bytes < MOST_LABEL_BYTES + beyond, "{bytes}");
+        assert!(bytes > MOST_LABEL_BYTES);
     }
 }

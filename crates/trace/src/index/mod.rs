@@ -12,21 +12,41 @@ pub use line::{Kind, Line, Span};
 
 use std::collections::VecDeque;
 
+use serde_json::{Value, json};
+
 use crate::file::Records;
+use crate::graph::Wanted;
 use crate::show::{Filter, Lines};
 use crate::state::{Keep, State};
 use crate::{Error, Trace};
 
-/// States that are kept to begin from. They are half as dense whenever there are too many.
-const MOST_CHECKPOINTS: usize = 24;
-/// Records between the first of them.
-const FIRST_DISTANCE: u64 = 8192;
-/// What all checkpoints together may hold: patches, names and so on.
-const MOST_WEIGHT: usize = 4 << 20;
-/// A state that was walked to from further away than this leaves a copy as far before it, for who
-/// steps back.
+/// How many states are kept to begin from. They are half as dense whenever there are too many.
+#[derive(Clone, Copy, Debug)]
+pub struct Density {
+    /// States at most, besides the one before the first record.
+    pub most: usize,
+    /// Records between the first of them.
+    pub first_distance: u64,
+    /// What all of them together may hold: patches, names and so on.
+    pub most_weight: usize,
+}
+
+impl Default for Density {
+    fn default() -> Density {
+        Density {
+            most: 24,
+            first_distance: 8192,
+            most_weight: 4 << 20,
+        }
+    }
+}
+
+/// Records after each of which it is said how many patches were not on the disk.
+const MOST_COUNTED: u64 = 4096;
+/// A state that was walked to from further away than twice this leaves a copy this far before it:
+/// steps back begin there.
 const NEAR: u64 = 256;
-/// Such copies, and the states that were asked for last.
+/// The states that were asked for last.
 const MOST_RECENT: usize = 4;
 
 /// A place to begin from: the state before the record that follows.
@@ -59,6 +79,9 @@ pub struct Index<'t> {
     trace: Trace<'t>,
     checkpoints: Vec<Place<'t>>,
     recent: VecDeque<Place<'t>>,
+    /// The copy that the last walk from far away has left; see `NEAR`.
+    before: Option<Place<'t>>,
+    walked: u64,
     line: Line,
     records: u64,
     seconds: f64,
@@ -70,13 +93,18 @@ pub struct Index<'t> {
 impl<'t> Index<'t> {
     /// Reads a trace once. Where it is damaged, what is before that can be looked at.
     pub fn of(trace: Trace<'t>) -> Index<'t> {
+        Index::with(trace, Density::default())
+    }
+
+    /// The same, with another number of states to begin from.
+    pub fn with(trace: Trace<'t>, density: Density) -> Index<'t> {
         let mut at = Place {
             passed: 0,
             number: 0,
             records: trace.records(),
             state: State::of(&trace, Keep::Live),
         };
-        let mut checkpoints = Checkpoints::new(at.clone());
+        let mut checkpoints = Checkpoints::new(at.clone(), density);
         let (mut list, mut line) = (Vec::new(), Line::default());
         let mut damage = None;
         loop {
@@ -99,6 +127,8 @@ impl<'t> Index<'t> {
             trace,
             checkpoints: checkpoints.places,
             recent: VecDeque::new(),
+            before: None,
+            walked: 0,
             line,
             records: at.passed,
             seconds: at.state.time.as_secs_f64(),
@@ -129,6 +159,17 @@ impl<'t> Index<'t> {
         self.recent.back().map_or(0, |place| place.number)
     }
 
+    /// How many records have been applied since the trace was read, to get to states that were asked
+    /// for.
+    pub fn walked(&self) -> u64 {
+        self.walked
+    }
+
+    /// The records before which there are states to begin from.
+    pub fn checkpoints(&self) -> impl Iterator<Item = u64> {
+        self.checkpoints.iter().map(|place| place.passed)
+    }
+
     /// How long after the mount the last record is.
     pub fn seconds(&self) -> f64 {
         self.seconds
@@ -154,10 +195,11 @@ impl<'t> Index<'t> {
         let wanted = record.saturating_add(1).min(self.records);
         let mut place = self.nearest(wanted);
         let mut list = Vec::new();
+        self.walked += wanted - place.passed;
         let is_far = wanted - place.passed > 2 * NEAR;
         while place.passed < wanted {
             if is_far && wanted - place.passed == NEAR {
-                self.recent.push_back(place.clone());
+                self.before = Some(place.clone());
             }
             if !place.step(&mut list) {
                 break;
@@ -170,15 +212,19 @@ impl<'t> Index<'t> {
         &self.recent[self.recent.len() - 1].state
     }
 
-    /// The nearest place at or before this many records, which is no longer among the recent ones.
+    /// The nearest place at or before this many records. The place itself is taken out of the recent
+    /// ones; of another one it is a copy.
     fn nearest(&mut self, wanted: u64) -> Place<'t> {
         let after = (self.checkpoints).partition_point(|place| place.passed <= wanted);
         let checkpoint = &self.checkpoints[after.saturating_sub(1)];
+        let before = self.before.as_ref();
+        let before = before.filter(|place| (checkpoint.passed..=wanted).contains(&place.passed));
+        let checkpoint = before.unwrap_or(checkpoint);
         let recent = self.recent.iter().enumerate();
         let recent = recent.filter(|(_, place)| place.passed <= wanted);
         match recent.max_by_key(|(_, place)| place.passed) {
             Some((at, place)) if place.passed >= checkpoint.passed => {
-                // Who goes on needs no copy; who steps back needs the place itself again.
+                // A step on needs no copy; a step back needs the place itself again.
                 match wanted - place.passed {
                     0..=1 => self.recent.remove(at).unwrap_or_else(|| checkpoint.clone()),
                     _ => place.clone(),
@@ -186,6 +232,40 @@ impl<'t> Index<'t> {
             }
             _ => checkpoint.clone(),
         }
+    }
+
+    /// What [`Line::page`] says. Where so few records are asked for that it knows little of each, how
+    /// many patches were not on the disk is said after each record.
+    pub fn page(&mut self, from: u64, to: u64, most: usize) -> Value {
+        let mut page = self.line.page(from, to, most);
+        let to = to.min(self.records.saturating_sub(1));
+        let count = to.saturating_sub(from).saturating_add(1);
+        if from <= to && self.line.distance() > 1 && count <= MOST_COUNTED {
+            self.state_after(from);
+            let mut place = self.nearest(from + 1);
+            let (mut counts, mut list) = (Vec::new(), Vec::new());
+            loop {
+                counts.push(json!([place.passed - 1, place.state.pending_count()]));
+                if place.passed > to || !place.step(&mut list) {
+                    break;
+                }
+            }
+            page["not_on_disk"] = counts.into();
+        }
+        page
+    }
+
+    /// Whether an operation up to this record is about what is wanted. It may read all of the trace up
+    /// to there.
+    pub fn is_known(&self, wanted: &Wanted, record: u64) -> bool {
+        let mut place = self.checkpoints[0].clone();
+        let mut list = Vec::new();
+        while place.passed <= record && place.step(&mut list) {
+            if wanted.is_under_way(&place.state) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The records up to this one, at most so many, in words: each with its place and its number.
@@ -217,15 +297,17 @@ impl<'t> Index<'t> {
 /// Checkpoints that are being made.
 struct Checkpoints<'t> {
     places: Vec<Place<'t>>,
+    density: Density,
     distance: u64,
     weight: usize,
 }
 
 impl<'t> Checkpoints<'t> {
-    fn new(first: Place<'t>) -> Checkpoints<'t> {
+    fn new(first: Place<'t>, density: Density) -> Checkpoints<'t> {
         Checkpoints {
             places: vec![first],
-            distance: FIRST_DISTANCE,
+            density,
+            distance: density.first_distance.max(1),
             weight: 0,
         }
     }
@@ -238,7 +320,7 @@ impl<'t> Checkpoints<'t> {
         self.places.push(place.clone());
         self.weight += place.state.weight();
         while self.places.len() > 1
-            && (self.places.len() > MOST_CHECKPOINTS || self.weight > MOST_WEIGHT)
+            && (self.places.len() - 1 > self.density.most || self.weight > self.density.most_weight)
         {
             self.distance *= 2;
             let distance = self.distance;

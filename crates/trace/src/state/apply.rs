@@ -6,8 +6,13 @@ use std::sync::Arc;
 use backstitch_store::PatchKind;
 
 use super::{Keep, MOST_REMEMBERED, Part, Patch, Scope, Standing, State};
-use crate::names::printable;
+use crate::names::{MOST_NAME_BYTES, cut_short, printable};
 use crate::record::{Change, Record};
+
+/// Objects of one operation of which the paths are known.
+const MOST_PATHS: usize = 8;
+/// Bytes of an operation in words.
+const MOST_LABEL_BYTES: usize = 2 * 4096;
 
 impl State {
     /// Applies the record that follows.
@@ -117,14 +122,15 @@ impl State {
         range_bytes: (u64, u64),
     ) {
         self.end_scope();
-        let word = String::from_utf8_lossy(word).into_owned();
-        let names = names.map(|name| name.map(|name| String::from_utf8_lossy(name).into_owned()));
+        let text = |bytes| cut_short(&String::from_utf8_lossy(bytes), MOST_NAME_BYTES);
+        let (word, names) = (text(word), names.map(|name| name.map(text)));
         let mut paths = Vec::new();
         for (object, name) in objects.iter().zip(names.iter().flatten()) {
             paths.push(self.names.path_in(*object, name));
         }
         if paths.is_empty() {
-            paths.extend(objects.iter().map(|object| self.names.path(*object)));
+            let objects = objects.iter().take(MOST_PATHS);
+            paths.extend(objects.map(|object| self.names.path(*object)));
         }
         self.note_names(&word, objects, &names);
         let mut label = printable(&word);
@@ -132,6 +138,10 @@ impl State {
             label += " ";
             label += &printable(path);
         }
+        if objects.len() > paths.len().max(MOST_PATHS) {
+            label += &format!(" and {} more", objects.len() - paths.len());
+        }
+        let mut label = cut_short(&label, MOST_LABEL_BYTES);
         if range_bytes.1 > 0 {
             label += &format!(" {}+{}", range_bytes.0, range_bytes.1);
         }
@@ -214,7 +224,7 @@ impl State {
         let patch = self.patch_mut(number);
         patch.kind = kind;
         patch.is_known = true;
-        if is_in_flight && kind != PatchKind::Run {
+        if is_in_flight && kind != PatchKind::Run && patch.standing != Standing::Committed {
             patch.standing = Standing::InFlight;
         }
         let mut is_new_in_scope = false;
@@ -230,6 +240,7 @@ impl State {
                 patch.parts.push(Part {
                     block,
                     is_in_flight,
+                    is_stable: false,
                 });
             }
             Arc::make_mut(self.blocks.entry(block).or_default())
@@ -270,6 +281,9 @@ impl State {
     /// Takes a patch out of everything that names it.
     fn forget(&mut self, number: u64) -> Option<Patch> {
         let patch = Arc::unwrap_or_clone(self.patches.remove(&number)?);
+        if self.keep == Keep::Live && patch.standing == Standing::Committed {
+            self.arrived -= 1;
+        }
         for before in &patch.befores {
             if let Some(before) = self.patches.get_mut(before).map(Arc::make_mut) {
                 before.afters.remove(&number);
@@ -379,36 +393,50 @@ impl State {
             };
             let parts = patch.parts.iter_mut().filter(|part| part.block == block);
             parts.for_each(|part| part.is_in_flight = true);
+            if patch.standing == Standing::Committed {
+                continue;
+            }
             let is_run = patch.kind == PatchKind::Run;
-            if !is_run || patch.parts.iter().all(|part| part.is_in_flight) {
+            let has_left = |part: &Part| part.is_in_flight || part.is_stable;
+            if !is_run || patch.parts.iter().all(has_left) {
                 patch.standing = Standing::InFlight;
             }
         }
         self.written.push(block);
     }
 
-    /// Parts of runs are on stable storage; of other patches a commit tells.
+    /// What is on its way with a batch is on stable storage from here on. The commits, which the
+    /// trace has next, tell the same of whole patches once more.
     fn flushed(&mut self, number: u64) {
         for block in self.batches.remove(&number).unwrap_or_default() {
-            let here: Vec<u64> = match self.blocks.get(&block) {
-                Some(b) => b.patches.iter().copied().collect(),
-                None => continue,
-            };
+            let here: Vec<u64> = self.in_flight_of(block).collect();
             for number in here {
-                let Some(patch) = self.patches.get_mut(&number).map(Arc::make_mut) else {
-                    continue;
-                };
-                if patch.kind != PatchKind::Run {
-                    continue;
-                }
-                let is_done = |part: &Part| part.block == block && part.is_in_flight;
-                if patch.parts.iter().any(is_done) {
-                    if self.keep == Keep::Live {
-                        patch.parts.retain(|part| !is_done(part));
-                    }
-                    self.leave_block(block, number);
-                }
+                self.arrive(block, number);
             }
+        }
+    }
+
+    /// A version of a block with this patch is on stable storage.
+    fn arrive(&mut self, block: u32, number: u64) {
+        let keep = self.keep;
+        let Some(patch) = self.patches.get_mut(&number).map(Arc::make_mut) else {
+            return;
+        };
+        let is_run = patch.kind == PatchKind::Run;
+        if is_run {
+            for part in patch.parts.iter_mut().filter(|part| part.block == block) {
+                (part.is_in_flight, part.is_stable) = (false, true);
+            }
+            if keep == Keep::Live {
+                patch.parts.retain(|part| !part.is_stable);
+            }
+        }
+        if !is_run || patch.parts.iter().all(|part| part.is_stable) {
+            patch.standing = Standing::Committed;
+            self.arrived += usize::from(keep == Keep::Live);
+        }
+        if is_run {
+            self.leave_block(block, number);
         }
     }
 
@@ -420,6 +448,9 @@ impl State {
             Keep::Live => {
                 if let Some(patch) = self.forget(number) {
                     self.leave_scopes(&patch.scopes);
+                }
+                if self.has_discarded {
+                    self.discarded.insert(number, ());
                 }
                 // What was merged into it cannot be named any more.
                 if self.forwards.len() > 1024 && self.forwards.len() > 2 * self.patches.len() {

@@ -20,6 +20,14 @@ use crate::record::{Change, Place};
 /// Ranges and operations of a patch that are remembered one by one.
 const MOST_REMEMBERED: usize = 32;
 
+/// What costs as much to copy as one patch: blocks in a list, numbers in a list, and entries of maps
+/// that a copy shares with the original until a page of them is changed.
+const BLOCKS_IN_A_THING: usize = 32;
+/// See `BLOCKS_IN_A_THING`.
+const NUMBERS_IN_A_THING: usize = 16;
+/// See `BLOCKS_IN_A_THING`.
+const SHARED_IN_A_THING: usize = 16;
+
 /// What a state remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
@@ -47,6 +55,8 @@ pub struct Part {
     pub block: u32,
     /// A version of it with the patch is on its way.
     pub is_in_flight: bool,
+    /// It is on stable storage: of a run whose other blocks are not, where the state keeps everything.
+    pub is_stable: bool,
 }
 
 /// A patch.
@@ -104,8 +114,8 @@ struct Block {
     patches: BTreeSet<u64>,
 }
 
-/// The graph at a moment of a trace; see the module's documentation. A copy shares what has not changed. Nothing that it is told makes
-/// it fail: what a damaged trace says of patches that there are none of counts for nothing.
+/// The graph at a moment of a trace; see the module's documentation.
+/// A copy shares what has not changed. Nothing that it is told makes it fail: what a damaged trace says of patches that there are none of counts for nothing.
 #[derive(Clone, Debug)]
 pub struct State {
     keep: Keep,
@@ -125,6 +135,11 @@ pub struct State {
     written: Vec<u32>,
     batches: BTreeMap<u64, Vec<u32>>,
     waits: BTreeMap<u64, Vec<u64>>,
+    /// Patches on stable storage whose commit the trace has not told of yet. Counted where only live
+    /// patches are kept.
+    arrived: usize,
+    /// Of the patches that were forgotten: those that were discarded.
+    discarded: Paged<()>,
     /// The patch of the last commit was discarded.
     pub(crate) has_discarded: bool,
     /// How many events are missing at the trace's end, where any are.
@@ -161,6 +176,8 @@ impl State {
             written: Vec::new(),
             batches: BTreeMap::new(),
             waits: BTreeMap::new(),
+            arrived: 0,
+            discarded: Paged::new(),
             has_discarded: false,
             lost: None,
             is_cut: false,
@@ -199,6 +216,15 @@ impl State {
     /// A patch that it remembers under this very number.
     fn patch_there(&self, number: u64) -> Option<&Patch> {
         self.patches.get(&number).map(Arc::as_ref)
+    }
+
+    /// Whether a patch counts as on stable storage although nothing of it was written, for it need not
+    /// be.
+    pub fn was_discarded(&self, number: u64) -> bool {
+        match self.patch(number) {
+            Some(patch) => patch.was_discarded,
+            None => self.discarded.get(self.resolved(number)).is_some(),
+        }
     }
 
     /// The largest number of a patch so far.
@@ -329,18 +355,48 @@ impl State {
         self.patches.len()
     }
 
-    /// How much it remembers: what a copy of it costs, roughly, in things of some hundred bytes.
-    pub(crate) fn weight(&self) -> usize {
-        let changes = self.patches.len() + self.forwards.len();
-        changes + self.places.len() + self.scopes.len() + self.names.len()
+    /// How many of them are not on stable storage, where only live patches are kept.
+    pub fn pending_count(&self) -> usize {
+        self.patches.len() - self.arrived
     }
 
-    /// Blocks on their way to the device, each with the number of its batch; those that were put into
-    /// the batch to come have none.
+    /// A flush has brought patches to stable storage, and the commits of some of them are yet to come.
+    pub(crate) fn is_arriving(&self) -> bool {
+        self.arrived > 0
+    }
+
+    /// How much it remembers: what a copy of it costs, roughly, in things of some hundred bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let own = self.patches.len() + self.forwards.len() + self.scopes.len();
+        let in_batches: usize = self.batches.values().map(Vec::len).sum();
+        let in_waits: usize = self.waits.values().map(Vec::len).sum();
+        let lists =
+            (self.written.len() + in_batches) / BLOCKS_IN_A_THING + in_waits / NUMBERS_IN_A_THING;
+        let shared = self.places.len() + self.names.len() + self.discarded.len();
+        own + self.batches.len() + self.waits.len() + lists + shared / SHARED_IN_A_THING
+    }
+
+    /// Blocks on their way to the device, each with the number of its batch. Those that were put into
+    /// the batch to come have none, nor those of which the trace does not tell: they were on their way
+    /// when the recording began, or their batch failed, after which nobody knows what is there.
     pub fn blocks_in_flight(&self) -> impl Iterator<Item = (Option<u64>, u32)> + '_ {
         let batches = self.batches.iter();
-        let sent = batches.flat_map(|(batch, of)| of.iter().map(|block| (Some(*batch), *block)));
-        sent.chain(self.written.iter().map(|block| (None, *block)))
+        let sent: BTreeMap<u32, u64> = batches
+            .flat_map(|(batch, of)| of.iter().map(|block| (*block, *batch)))
+            .collect();
+        let blocks = self.blocks.keys().copied();
+        let moving = blocks.filter(|block| self.in_flight_of(*block).next().is_some());
+        moving.map(move |block| (sent.get(&block).copied(), block))
+    }
+
+    /// The patches of a block that are on their way with it.
+    pub fn in_flight_of(&self, block: u32) -> impl Iterator<Item = u64> + '_ {
+        self.patches_of(block).filter(move |number| {
+            let is_moving = |part: &Part| part.block == block && part.is_in_flight;
+            self.patch_there(*number).is_some_and(|patch| {
+                patch.standing != Standing::Committed && patch.parts.iter().any(is_moving)
+            })
+        })
     }
 
     /// Uncommitted patches of a block that a write with these would leave out.

@@ -107,9 +107,21 @@ fn path(from: &BTreeMap<u64, (u64, Edge)>, with: u64, without: u64) -> Vec<(u64,
     path
 }
 
+impl Verdict {
+    /// With at most so many patches of the way from the one to the other, and how many are left out.
+    pub fn shortened(mut self, most: usize) -> (Verdict, usize) {
+        let mut left_out = 0;
+        if let Verdict::Forbidden(path) = &mut self {
+            left_out = path.len().saturating_sub(most);
+            path.truncate(most);
+        }
+        (self, left_out)
+    }
+}
+
 /// For people.
 pub fn text(state: &State, with: u64, without: u64, verdict: &Verdict) -> String {
-    let is_discarded = |number| state.patch(number).is_some_and(|patch| patch.was_discarded);
+    let is_discarded = |number| state.was_discarded(number);
     match verdict {
         Verdict::IsThere if is_discarded(without) => format!("no: p{without} {NOT_NEEDED}\n"),
         Verdict::IsThere => format!("no: p{without} is on the disk already\n"),

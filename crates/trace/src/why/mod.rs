@@ -28,6 +28,7 @@ const NOT_NEEDED: &str = "need not be written any more";
 fn words(state: &State, number: u64) -> String {
     match state.patch(number) {
         Some(patch) => format!("p{number}, {}", of_patch(state, patch)),
+        None if state.was_discarded(number) => format!("p{number}, which {NOT_NEEDED}"),
         None => format!("p{number}, which is on the disk"),
     }
 }
@@ -51,7 +52,11 @@ fn operation(state: &State, patch: &Patch) -> Option<String> {
 /// A patch for programs: the keys stay.
 fn document(state: &State, number: u64) -> Value {
     let Some(patch) = state.patch(number) else {
-        return json!({"patch": number, "standing": "committed"});
+        let standing = match state.was_discarded(number) {
+            true => "discarded",
+            false => "committed",
+        };
+        return json!({"patch": number, "standing": standing});
     };
     json!({
         "patch": number,

@@ -1,6 +1,7 @@
 //! Why was this written again?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +11,12 @@ use crate::graph::block_text;
 use crate::record::Record;
 use crate::state::{Keep, State};
 use crate::{Error, Trace};
+
+/// Steps from one patch to what it waits for, for each patch that is kept, in the search for the reason
+/// of one.
+const STEPS_PER_PATCH: usize = 8;
+/// The reason where it has not been looked for, or not found so near.
+const FAR: &str = "others, which are far away";
 
 /// Why a patch is in a version of its block, and was in none before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,63 +47,143 @@ pub struct Version {
     pub time: Duration,
     /// The block in words.
     pub block: String,
-    /// What was new.
+    /// What was new; the first ones.
     pub new: Vec<New>,
-    /// Patches that were left out.
+    /// How many were new.
+    pub new_count: usize,
+    /// Patches that were left out; the first ones.
     pub left_out: Vec<u64>,
+    /// How many were left out.
+    pub left_out_count: usize,
 }
 
-/// The times that the blocks with this number were written: the number in blocks of their own size.
+/// Which blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// Those with this number, in blocks of their own size.
+    WithNumber(u64),
+    /// The one that the trace calls so.
+    One(u32),
+}
+
+/// How far is read, and how much is kept of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Records that are read, from the first on.
+    pub records: u64,
+    /// Versions that are kept: the last ones.
+    pub versions: usize,
+    /// Patches of each of them.
+    pub patches: usize,
+}
+
+impl Bounds {
+    /// All that there is.
+    pub const NONE: Bounds = Bounds {
+        records: u64::MAX,
+        versions: usize::MAX,
+        patches: usize::MAX,
+    };
+}
+
+/// The times that the blocks with this number were written.
 ///
 /// # Errors
 /// Where the trace is damaged.
-pub fn versions(trace: &Trace<'_>, wanted: u64) -> Result<Vec<Version>, Error> {
+pub fn versions(trace: &Trace<'_>, number: u64) -> Result<Vec<Version>, Error> {
+    let found = last_versions(trace, Blocks::WithNumber(number), Bounds::NONE)?;
+    Ok(found.1)
+}
+
+/// How many times these blocks were written, and the last of these times, within bounds.
+///
+/// # Errors
+/// Where the trace is damaged within them.
+pub fn last_versions(
+    trace: &Trace<'_>,
+    wanted: Blocks,
+    bounds: Bounds,
+) -> Result<(usize, Vec<Version>), Error> {
     let mut state = State::of(trace, Keep::Live);
-    let (mut records, mut list) = (trace.records(), Vec::new());
+    let (mut records, mut list, mut passed) = (trace.records(), Vec::new(), 0);
     // Of a block: what its last version left out, and for what.
-    let mut left: BTreeMap<u32, BTreeMap<u64, String>> = BTreeMap::new();
-    let mut found = Vec::new();
-    while let Some((number, record)) = records.next(&mut list)? {
+    let mut left: BTreeMap<u32, Reasons> = BTreeMap::new();
+    let (mut count, mut found) = (0, VecDeque::new());
+    while passed < bounds.records
+        && let Some((number, record)) = records.next(&mut list)?
+    {
+        passed += 1;
         if let Record::Write { block, patches, .. } = record
             && is_wanted(&state, block, wanted)
         {
             let before = left.remove(&block).unwrap_or_default();
-            let new = patches.iter().map(|patch| New {
+            let new = patches.iter().take(bounds.patches).map(|patch| New {
                 patch: *patch,
                 what: words(&state, *patch),
                 cause: match before.get(patch) {
-                    Some(why) => Cause::LeftOut(why.clone()),
+                    Some(why) => Cause::LeftOut(why.clone().into_owned()),
                     None => Cause::Made,
                 },
             });
-            let left_out = state.left_out(block, patches);
-            found.push(Version {
+            let new = new.collect();
+            let mut left_out = state.left_out(block, patches);
+            let left_out_count = left_out.len();
+            left.insert(block, reasons(&state, block, &left_out, bounds));
+            left_out.truncate(bounds.patches);
+            count += 1;
+            found.push_back(Version {
                 record: number,
                 time: state.time,
                 block: block_text(&state, block),
-                new: new.collect(),
-                left_out: left_out.clone(),
+                new,
+                new_count: patches.len(),
+                left_out,
+                left_out_count,
             });
-            let why = left_out
-                .into_iter()
-                .map(|patch| (patch, obstacle(&state, block, patch)));
-            left.insert(block, why.collect());
+            if found.len() > bounds.versions {
+                found.pop_front();
+            }
         }
         state.apply(&record);
     }
-    Ok(found)
+    Ok((count, found.into()))
 }
 
-fn is_wanted(state: &State, block: u32, wanted: u64) -> bool {
-    let place = state.place(block);
-    place.is_some_and(|at| at.offset_bytes / u64::from(at.len_bytes.max(1)) == wanted)
+fn is_wanted(state: &State, block: u32, wanted: Blocks) -> bool {
+    match wanted {
+        Blocks::One(wanted) => block == wanted,
+        Blocks::WithNumber(wanted) => state
+            .place(block)
+            .is_some_and(|at| at.offset_bytes / u64::from(at.len_bytes.max(1)) == wanted),
+    }
 }
 
-/// What keeps a patch out of a version of its block: the nearest patch elsewhere that it waits for.
-fn obstacle(state: &State, block: u32, patch: u64) -> String {
+/// Of each patch that a version left out, for what.
+type Reasons = BTreeMap<u64, Cow<'static, str>>;
+
+/// Of each patch that a version left out, for what. Of those beyond the bounds that is not looked for.
+fn reasons(state: &State, block: u32, left_out: &[u64], bounds: Bounds) -> Reasons {
+    let most_steps = bounds.patches.saturating_mul(STEPS_PER_PATCH);
+    let all = left_out.iter().enumerate();
+    let each = all.map(|(place, patch)| {
+        let why = match place < bounds.patches {
+            true => obstacle(state, block, *patch, most_steps).into(),
+            false => FAR.into(),
+        };
+        (*patch, why)
+    });
+    each.collect()
+}
+
+/// What keeps a patch out of a version of its block: the nearest patch elsewhere that it waits for,
+/// if it is not further away than so many steps.
+fn obstacle(state: &State, block: u32, patch: u64, most_steps: usize) -> String {
     let (mut queue, mut at) = (vec![patch], 0);
     let mut seen = BTreeSet::from([patch]);
     while let Some(number) = queue.get(at).copied() {
+        if at == most_steps {
+            return FAR.to_owned();
+        }
         at += 1;
         let Some(patch) = state.patch(number) else {
             continue;
@@ -138,11 +225,18 @@ pub fn text(versions: &[Version]) -> String {
                 ),
             };
         }
+        if version.new_count > version.new.len() {
+            out += &format!("  with {} more\n", version.new_count - version.new.len());
+        }
         if version.new.is_empty() {
             out += "  with nothing new\n";
         }
         if !version.left_out.is_empty() {
-            out += &format!("  without {}\n", list(&version.left_out));
+            let more = match version.left_out_count - version.left_out.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            out += &format!("  without {}{more}\n", list(&version.left_out));
         }
     }
     out

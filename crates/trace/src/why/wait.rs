@@ -40,11 +40,26 @@ pub struct Wait {
 /// # Errors
 /// Where the trace is damaged.
 pub fn wait(trace: &Trace<'_>, ticket: Option<u64>) -> Result<Option<Wait>, Error> {
+    wait_within(trace, ticket, u64::MAX)
+}
+
+/// The same as far as the first so many records tell.
+///
+/// # Errors
+/// Where the trace is damaged within them.
+pub fn wait_within(
+    trace: &Trace<'_>,
+    ticket: Option<u64>,
+    most_records: u64,
+) -> Result<Option<Wait>, Error> {
     let mut state = State::of(trace, Keep::Live);
-    let (mut records, mut list) = (trace.records(), Vec::new());
+    let (mut records, mut list, mut passed) = (trace.records(), Vec::new(), 0);
     let mut open: Vec<Wait> = Vec::new();
     let mut best: Option<Wait> = None;
-    while let Some((_, record)) = records.next(&mut list)? {
+    while passed < most_records
+        && let Some((_, record)) = records.next(&mut list)?
+    {
+        passed += 1;
         state.apply(&record);
         match record {
             Record::Awaited {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Show a trace in a browser: when what happened, the graph at each moment, and answers.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The page is at the address that is printed, for this machine only, and only for who knows that address. It is there until Ctrl-C.
+    after_help = "The page is at the address that is printed, for this machine only, and only for those who know that address. It is there until Ctrl-C.
 What is damaged or missing in the trace is said there; what comes before it can be looked at.
 
 Examples:
@@ -25,7 +25,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let failed = |error: std::io::Error| Error::failed(COMMAND, "serve", host(&error));
+    if args.file.is_dir() {
+        let error = Error::at_path(COMMAND, &args.file, "a trace was expected, not a directory");
+        return Err(error.hint("what a mount does can be recorded: backstitch trace record"));
+    }
+    let place = match args.port {
+        0 => "serve".to_owned(),
+        port => format!("port {port}"),
+    };
+    let failed = |error: std::io::Error| Error::failed(COMMAND, &place, host(&error));
     let bytes = read(&args.file)?;
     let trace = opened(&args.file, &bytes)?;
     let server = Server::bind(args.port).map_err(failed)?;

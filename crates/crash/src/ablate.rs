@@ -204,6 +204,9 @@ const OWN_TO_THE_END: Round = Round {
     ..OWN
 };
 
+/// How many times as many states are explored of a rule that survived and may make a difference.
+const CLOSER: u64 = 8;
+
 /// States that are recovered for a rule of the recovery, for each that is reclaimed to the end.
 const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
 
@@ -272,17 +275,13 @@ impl Ablation {
         watch::switch_off(Some((cut.site.id, cut.form)));
         let fate = match self.fate(cut, worlds, scouted, deep) {
             // Of what recovery alone comes by too few moments are compared: those of a few lives.
-            Fate::Survived { states, runs, .. } if !scouted.is_of_recovery(cut.site) => {
+            Fate::Survived { .. } if !scouted.is_of_recovery(cut.site) => {
                 match leaves.compare(self, worlds, &scouted.runs_by(cut)) {
                     Some(Compared::Alike(runs)) => Fate::Alike { runs },
-                    other => Fate::Survived {
-                        states,
-                        runs,
-                        differs: match other {
-                            Some(Compared::Differs(workload)) => Some(workload),
-                            _ => None,
-                        },
-                    },
+                    Some(Compared::Differs(workload)) => {
+                        self.closer(cut, worlds, scouted, deep, Some(workload))
+                    }
+                    None => self.closer(cut, worlds, scouted, deep, None),
                 }
             }
             other => other,
@@ -295,6 +294,29 @@ impl Ablation {
             without: cut.site.without.trim(),
             fate,
             seconds: started.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// Where nothing says that the rule makes no difference one looks at more states.
+    fn closer(
+        &self,
+        cut: &Cut,
+        worlds: &[World],
+        scouted: &Scouted,
+        deep: &Deep,
+        differs: Option<String>,
+    ) -> Fate {
+        let closer = Ablation {
+            effort: self.effort * CLOSER,
+            ..self.clone()
+        };
+        match closer.fate(cut, worlds, scouted, deep) {
+            Fate::Survived { states, runs, .. } => Fate::Survived {
+                states,
+                runs,
+                differs,
+            },
+            other => other,
         }
     }
 

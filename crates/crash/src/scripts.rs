@@ -250,6 +250,12 @@ const SCRIPTS: &[(&str, &str)] = &[
         "directories-wait-for-names",
         "mkdir A; mkdir B; mkdir C; mkdir A/d; sync; rename A/d B/d; round; round; round; cut; rename B/d C/d; mkdir C/d/e",
     ),
+    // A directory took an empty one's name and has two after a crash, the older one in the directory that
+    // then moves below it. Its `..` is rewritten before that name goes: the move would be quicker.
+    (
+        "below-one-with-two-names",
+        "mkdir A; mkdir B; mkdir A/d; mkdir B/d; sync; rename A/d B/d; round; round; cut; rename A B/d/a",
+    ),
     // Something is changed while the reclaim has looked at a part of it: after each of its first
     // steps, for one of them is the right one. A file with a map in several parts; attributes that
     // are shared, and that are freed and their block used as another thing.

@@ -30,10 +30,10 @@ use backstitch_rules::watch::{self, Form};
 use backstitch_rules::{Id, Site};
 use serde::Serialize;
 
-use crate::ace::Workload;
 use crate::campaign::CampaignError;
 use crate::explore::{Known, explore};
-use crate::rules;
+use backstitch_crash_workloads::Workload;
+use backstitch_crash_workloads::rules;
 pub use elsewhere::test_of;
 use leaves::{Compared, Leaves};
 use scout::{Run, Scouted};

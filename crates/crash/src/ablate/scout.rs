@@ -9,9 +9,9 @@ use backstitch_rules::{Class, Id, Site};
 
 use super::worlds::{VARIANTS, World};
 use super::{Ablation, Cut, ROUNDS};
-use crate::ace::Workload;
 use crate::campaign::CampaignError;
 use crate::scout::{self, Trouble};
+use backstitch_crash_workloads::Workload;
 
 /// A workload in a world, under a variant.
 #[derive(Clone, Copy, Debug)]

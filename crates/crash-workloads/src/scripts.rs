@@ -385,7 +385,7 @@ pub fn workloads() -> Vec<Workload> {
 
 /// What makes an image with names that cross the sectors of their blocks, and those that were
 /// written for one rule each and begin with it.
-pub(crate) fn on_crossing_names() -> Option<(Workload, Vec<Workload>)> {
+pub fn on_crossing_names() -> Option<(Workload, Vec<Workload>)> {
     let parted = provoking::ALL.iter().filter_map(|p| {
         let (before, after) = p.script.split_once("blocks; ")?;
         Some((before, workload(&p.name(), after)?))

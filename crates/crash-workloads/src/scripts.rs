@@ -253,8 +253,13 @@ const SCRIPTS: &[(&str, &str)] = &[
     // A directory took an empty one's name and has two after a crash, the older one in the directory that
     // then moves below it. Its `..` is rewritten before that name goes: the move would be quicker.
     (
-        "below-one-with-two-names",
+        "new-name-after-names-above-2",
         "mkdir A; mkdir B; mkdir A/d; mkdir B/d; sync; rename A/d B/d; round; round; cut; rename A B/d/a",
+    ),
+    // Likewise, and it moves on over its own first name.
+    (
+        "reclaim-orphans-after-parents-2",
+        "mkdir A; mkdir B; mkdir B/D; sync; rename A B/D; mkdir A; fsync A; rename B/D A",
     ),
     // Something is changed while the reclaim has looked at a part of it: after each of its first
     // steps, for one of them is the right one. A file with a map in several parts; attributes that

@@ -361,7 +361,7 @@ impl Ablation {
         if let Some(found) = self.look_around(&mut search, &runs, &ROUNDS[1]) {
             return found;
         }
-        match scouted.times_implied(cut.site) {
+        match scouted.times_implied(cut) {
             Some(asked) => Fate::Implied { asked },
             None if runs.is_empty() => Fate::NotReached,
             None => Fate::Survived {
@@ -410,9 +410,19 @@ impl Ablation {
         match cut.site.layer {
             "journal" => script.starts_with("log-of") && !is_soft,
             "ordering" => script.starts_with("group") || script.starts_with("stack"),
-            _ => script == cut.site.name(),
+            _ => is_for(script, &cut.site.name()),
         }
     }
+}
+
+/// Whether a script was written for a rule: it has the rule's name, behind which a second one has a
+/// number.
+fn is_for(script: &str, rule: &str) -> bool {
+    let rest = script.strip_prefix(rule);
+    rest.is_some_and(|rest| {
+        let number = rest.strip_prefix('-').unwrap_or_default();
+        rest.is_empty() || !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 /// The search for a state that shows what a rule prevents.

@@ -113,6 +113,10 @@ pub(crate) enum Command {
 impl Command {
     /// Whether it serves a file system, so that nobody but its log may hear of an error.
     pub(crate) fn serves(&self) -> bool {
-        matches!(self, Command::Mount(_) | Command::Crash(_))
+        match self {
+            Command::Mount(_) => true,
+            Command::Crash(args) => args.serves(),
+            _ => false,
+        }
     }
 }

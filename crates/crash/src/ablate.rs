@@ -30,10 +30,10 @@ use backstitch_rules::watch::{self, Form};
 use backstitch_rules::{Id, Site};
 use serde::Serialize;
 
-use crate::ace::Workload;
 use crate::campaign::CampaignError;
 use crate::explore::{Known, explore};
-use crate::rules;
+use backstitch_crash_workloads::Workload;
+use backstitch_crash_workloads::rules;
 pub use elsewhere::test_of;
 use leaves::{Compared, Leaves};
 use scout::{Run, Scouted};
@@ -204,6 +204,9 @@ const OWN_TO_THE_END: Round = Round {
     ..OWN
 };
 
+/// How many times as many states are explored of a rule that survived and may make a difference.
+const CLOSER: u64 = 8;
+
 /// States that are recovered for a rule of the recovery, for each that is reclaimed to the end.
 const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
 
@@ -272,17 +275,13 @@ impl Ablation {
         watch::switch_off(Some((cut.site.id, cut.form)));
         let fate = match self.fate(cut, worlds, scouted, deep) {
             // Of what recovery alone comes by too few moments are compared: those of a few lives.
-            Fate::Survived { states, runs, .. } if !scouted.is_of_recovery(cut.site) => {
+            Fate::Survived { .. } if !scouted.is_of_recovery(cut.site) => {
                 match leaves.compare(self, worlds, &scouted.runs_by(cut)) {
                     Some(Compared::Alike(runs)) => Fate::Alike { runs },
-                    other => Fate::Survived {
-                        states,
-                        runs,
-                        differs: match other {
-                            Some(Compared::Differs(workload)) => Some(workload),
-                            _ => None,
-                        },
-                    },
+                    Some(Compared::Differs(workload)) => {
+                        self.closer(cut, worlds, scouted, deep, Some(workload))
+                    }
+                    None => self.closer(cut, worlds, scouted, deep, None),
                 }
             }
             other => other,
@@ -295,6 +294,29 @@ impl Ablation {
             without: cut.site.without.trim(),
             fate,
             seconds: started.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// Where nothing says that the rule makes no difference one looks at more states.
+    fn closer(
+        &self,
+        cut: &Cut,
+        worlds: &[World],
+        scouted: &Scouted,
+        deep: &Deep,
+        differs: Option<String>,
+    ) -> Fate {
+        let closer = Ablation {
+            effort: self.effort * CLOSER,
+            ..self.clone()
+        };
+        match closer.fate(cut, worlds, scouted, deep) {
+            Fate::Survived { states, runs, .. } => Fate::Survived {
+                states,
+                runs,
+                differs,
+            },
+            other => other,
         }
     }
 
@@ -339,7 +361,7 @@ impl Ablation {
         if let Some(found) = self.look_around(&mut search, &runs, &ROUNDS[1]) {
             return found;
         }
-        match scouted.times_implied(cut.site) {
+        match scouted.times_implied(cut) {
             Some(asked) => Fate::Implied { asked },
             None if runs.is_empty() => Fate::NotReached,
             None => Fate::Survived {
@@ -388,9 +410,19 @@ impl Ablation {
         match cut.site.layer {
             "journal" => script.starts_with("log-of") && !is_soft,
             "ordering" => script.starts_with("group") || script.starts_with("stack"),
-            _ => script == cut.site.name(),
+            _ => is_for(script, &cut.site.name()),
         }
     }
+}
+
+/// Whether a script was written for a rule: it has the rule's name, behind which a second one has a
+/// number.
+fn is_for(script: &str, rule: &str) -> bool {
+    let rest = script.strip_prefix(rule);
+    rest.is_some_and(|rest| {
+        let number = rest.strip_prefix('-').unwrap_or_default();
+        rest.is_empty() || !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 /// The search for a state that shows what a rule prevents.

@@ -21,10 +21,10 @@ use backstitch_store::Optimisations;
 use rustc_hash::FxHashSet;
 use thiserror::Error;
 
-use crate::ace::Workload;
 use crate::explore::{Found, Known, Outcome, Plan, explore};
 use crate::machine::Machine;
 use crate::replay::minimise;
+use backstitch_crash_workloads::Workload;
 
 /// What is explored.
 #[derive(Clone, Debug)]

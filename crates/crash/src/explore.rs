@@ -24,11 +24,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::ace::Workload;
 use crate::drive::RunDrive;
 use crate::judge::{Judge, Question, Tally, Verdict, panic_message};
 use crate::machine::{Machine, prepared};
 use crate::model::Model;
+use backstitch_crash_workloads::Workload;
 use fastrand::Rng as Random;
 
 pub(crate) use known::Known;

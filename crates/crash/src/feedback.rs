@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use backstitch_crash_core::image::Fork;
 use backstitch_rules::watch::{Counts, Passes};
 
-use crate::ace::Workload;
 use crate::campaign::{Campaign, CampaignError};
-use crate::generate::guided::{Candidate, Covered, Feature, guided};
-use crate::generate::mutate::Image;
 use crate::scout::{Seen, look};
+use backstitch_crash_workloads::Workload;
+use backstitch_crash_workloads::generate::guided::{Candidate, Covered, Feature, Image, guided};
 
 impl Campaign {
     /// `count` workloads that come by rules in other ways than each other, under the campaign's

@@ -17,12 +17,12 @@ use backstitch_layout::{Error, InodeNumber, ReclaimStep};
 use backstitch_store::Batch;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::generate;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::reclaimed::{INSIDE, Open, Reclaims};
 use crate::visitor::Visitor;
 use crate::{order, promises};
+use backstitch_crash_workloads::generate;
 use fastrand::Rng as Random;
 
 /// What is wrong with a state.

@@ -1,7 +1,7 @@
 //! The crash-state explorer of our own file system: every state that a crash can leave, not the one
 //! that was tried.
 //!
-//! A workload runs on a mount of the crate `session`, as users' mounts do, in this thread, over a
+//! A workload (`crash-workloads`) runs on a mount of the crate `session`, as users' mounts do, in this thread, over a
 //! copy-on-write fork of an image. At each moment a crash is tried, in two ways:
 //!
 //! * **dependency states**: the patches in memory are copied out of the graph, and every set of
@@ -17,7 +17,6 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`ace`], [`generate`], [`scripts`], [`provoking`] | workloads: ACE's and our own |
 //! | [`standard`] | those that are explored where none are named |
 //! | `machine`, `model`, `contents` | running them, and what they were promised |
 //! | `explore`, `arrival`, `drive` | the states of a run |
@@ -40,37 +39,33 @@
 //! * Nothing here is known to the crates below: what it needs of them is public.
 
 pub mod ablate;
-pub mod ace;
 mod arrival;
 mod campaign;
 mod contents;
+mod counts;
 mod drive;
 mod explore;
 mod feedback;
 mod foreign;
-pub mod generate;
 mod judge;
 mod machine;
 mod model;
 mod order;
 mod promises;
-pub mod provoking;
 mod reclaimed;
 mod replay;
-pub mod rules;
 mod scout;
-pub mod scripts;
 pub mod semantics;
 pub mod standard;
 mod summary;
 mod visitor;
 
-pub use ace::Workload;
 pub use backstitch_crash_core::device::ForkDevice;
 pub use backstitch_crash_core::formatted::ImageOptions;
 pub use backstitch_crash_core::image::Fork;
 pub use backstitch_crash_core::operation::{Operation, parse_script, script};
 pub use backstitch_crash_core::schedule::Schedule;
+pub use backstitch_crash_workloads::{Workload, ace, generate, provoking, rules, scripts};
 pub use campaign::{Campaign, CampaignError, Failure, NoObserver, Observer, Results};
 pub use foreign::{Foreign, unexpected_of_e2fsck};
 pub use summary::{ReplayError, Replayed};

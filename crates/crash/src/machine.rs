@@ -36,9 +36,6 @@ pub(crate) struct Machine {
 /// Access control lists, by their names as attributes.
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-/// The largest file that the model keeps.
-pub(crate) const MOST_BYTES: u64 = 128 << 20;
-
 impl Machine {
     /// Mounts an image. What it holds counts as on stable storage.
     ///

@@ -14,11 +14,11 @@ use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::Error;
 use backstitch_store::Batch;
 
-use crate::ace::Workload;
 use crate::arrival::{arrive, arriving};
 use crate::explore::{Cut, Found, Known, Plan, Spectator, explore, run};
 use crate::judge::{Judge, Question, Verdict};
 use crate::model::Model;
+use backstitch_crash_workloads::Workload;
 
 /// The most states that are tried to see whether a smaller workload fails too.
 const STATES_TO_SHRINK: u64 = 200_000;

@@ -6,9 +6,9 @@ use backstitch_crash_core::schedule::Schedule;
 use backstitch_mechanisms::Ordering;
 use backstitch_store::Optimisations;
 
-use crate::ace::Workload;
 use crate::campaign::Campaign;
-use crate::{generate, scripts};
+use backstitch_crash_workloads::Workload;
+use backstitch_crash_workloads::{generate, scripts};
 
 /// Workloads taken of ACE's, and of our own of one operation: those that differ from them by a name
 /// only show no more.

@@ -69,7 +69,7 @@ impl Campaign {
             report.coverage.extend([count]);
         }
         if !results.rules.is_empty() {
-            report.rules = Some(crate::rules::counts(&results.rules));
+            report.rules = Some(crate::counts::of_rules(&results.rules));
         }
         report.notes.push(
             "Contents of files are not taken in every combination: to each set of the other patches belong the states with none of \

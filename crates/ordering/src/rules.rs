@@ -73,11 +73,31 @@ backstitch_rules::registry! {
 
 thread_local! {
     /// What was handed out since it was used last.
-    static HANDED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
+    static HANDED: RefCell<Vec<Handed>> = const { RefCell::new(Vec::new()) };
     /// Changes that `fsync` is to wait for.
     static NOTED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
     /// Patches that were made after what was handed out.
     static STATED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A patch that was handed out to be waited for.
+#[derive(Clone, Copy, Debug)]
+struct Handed {
+    rule: Id,
+    id: PatchId,
+    /// Where it stood among how many.
+    place: (usize, usize),
+}
+
+impl Handed {
+    /// Whether it is not waited for where the rule is off in this form.
+    fn is_left_out(&self, graph: &Graph, form: Form) -> bool {
+        let (index, several) = self.place;
+        match form {
+            Form::Merged => graph.was_merged(self.id),
+            form => !form.kept(several).contains(&index),
+        }
+    }
 }
 
 /// Patches that are followed until they are on the disk.
@@ -154,15 +174,7 @@ fn watched(rule: Id, patches: &[PatchId]) -> &[PatchId] {
     let form = watch::off()
         .filter(|(off, _)| *off == rule)
         .map(|(_, form)| form);
-    let several = patches.len() > 1;
-    let left = match form {
-        Some(Form::Whole) => &[],
-        Some(Form::First) if several => &patches[1..],
-        Some(Form::Last) if several => &patches[..patches.len() - 1],
-        Some(Form::OnlyFirst) if several => &patches[..1],
-        Some(Form::OnlyLast) if several => &patches[patches.len() - 1..],
-        _ => patches,
-    };
+    let left = form.map_or(patches, |form| &patches[form.kept(patches.len())]);
     if watch::records() {
         watch::count(rule, |passes| {
             passes.is_of_patches = true;
@@ -170,12 +182,13 @@ fn watched(rule: Id, patches: &[PatchId]) -> &[PatchId] {
     }
     if watch::records() || form == Some(Form::Merged) {
         HANDED.with_borrow_mut(|handed| {
-            handed.extend(
-                patches
-                    .iter()
-                    .filter(|p| **p != PatchId::COMMITTED)
-                    .map(|p| (rule, *p)),
-            );
+            let places = patches.iter().enumerate();
+            let pending = places.filter(|(_, id)| **id != PatchId::COMMITTED);
+            handed.extend(pending.map(|(index, id)| Handed {
+                rule,
+                id: *id,
+                place: (index, patches.len()),
+            }));
         });
     }
     left
@@ -193,6 +206,18 @@ pub enum Order {
     Dropped,
 }
 
+impl Order {
+    /// Whether it counts that a patch is waited for.
+    fn counts(self, graph: &Graph, id: PatchId, after: &[PatchId]) -> bool {
+        graph.is_live(id)
+            && match self {
+                Order::Kept => true,
+                Order::KeptForContents => after.contains(&id),
+                Order::Dropped => false,
+            }
+    }
+}
+
 /// What was handed out is about to be used by what comes after these patches: takes out what a rule
 /// that is half off does not wait for, and counts what is pending, as far as the order is kept.
 /// Returns the rules that something pending was handed out by.
@@ -207,13 +232,8 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order) -> Vec<Id> {
         .map(|(rule, _)| rule);
     // By the rule: the patches that are different ones still.
     let mut by: Vec<(Id, Vec<PatchId>)> = Vec::new();
-    for (rule, id) in handed.iter().copied() {
-        let counts = match order {
-            Order::Kept => true,
-            Order::KeptForContents => after.contains(&id),
-            Order::Dropped => false,
-        };
-        if !graph.is_live(id) || !counts {
+    for Handed { rule, id, .. } in handed.iter().copied() {
+        if !order.counts(graph, id, after) {
             continue;
         }
         let merged = graph.was_merged(id);
@@ -238,15 +258,12 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order) -> Vec<Id> {
         }
     }
     if watch::records() {
-        for (rule, waited_for) in &by {
-            let mut others = after.clone();
-            for (_, id) in handed.iter().filter(|(other, _)| other == rule) {
-                if let Some(at) = others.iter().position(|other| other == id) {
-                    others.swap_remove(at);
-                }
-            }
-            count_covered(graph, *rule, waited_for, &others);
-        }
+        let counted = handed
+            .iter()
+            .filter(|one| order.counts(graph, one.id, after));
+        let counted: Vec<Handed> = counted.copied().collect();
+        let rules = by.iter().map(|(rule, _)| *rule);
+        rules.for_each(|rule| count_covered_of(graph, rule, &counted, after));
     }
     by.into_iter().map(|(rule, _)| rule).collect()
 }
@@ -297,13 +314,45 @@ pub fn heed_flush(graph: &Graph, targets: &[PatchId]) {
             .partition(|id| {
                 noted.iter().any(|(_, other)| graph.is_same(*other, **id)) && is_of_it_alone(**id)
             });
-        count_covered(graph, rule, &alone, &others);
+        let mut by_it = alone.iter();
+        count_covered(rule, by_it.all(|id| comes_after(graph, &others, *id)));
     }
 }
 
-/// Counts whether everything that is waited for by a rule is waited for without it.
-fn count_covered(graph: &Graph, rule: Id, by_it: &[PatchId], others: &[PatchId]) {
-    let is_covered = by_it.iter().all(|id| comes_after(graph, others, *id));
+/// Counts whether everything that was handed out by a rule is waited for without it: with the rule
+/// off as a whole, and in each other form.
+fn count_covered_of(graph: &Graph, rule: Id, handed: &[Handed], after: &[PatchId]) {
+    let by_it = |form: Form| {
+        let by_it = handed.iter().filter(move |one| one.rule == rule);
+        by_it.filter(move |one| one.is_left_out(graph, form))
+    };
+    let is_covered = |form: Form| {
+        let mut others = after.to_vec();
+        let left_out: Vec<PatchId> = by_it(form).map(|one| one.id).collect();
+        for id in &left_out {
+            if let Some(at) = others.iter().position(|other| other == id) {
+                others.swap_remove(at);
+            }
+        }
+        let is_any = !left_out.is_empty();
+        is_any.then(|| left_out.iter().all(|id| comes_after(graph, &others, *id)))
+    };
+    if let Some(is_covered) = is_covered(Form::Whole) {
+        count_covered(rule, is_covered);
+    }
+    for (number, form) in Form::HALF.into_iter().enumerate() {
+        let Some(is_covered) = is_covered(form) else {
+            continue;
+        };
+        watch::count(rule, |passes| match is_covered {
+            true => passes.half_covered[number] += 1,
+            false => passes.half_essential[number] += 1,
+        });
+    }
+}
+
+/// Counts whether what is waited for by a rule is waited for without it.
+fn count_covered(rule: Id, is_covered: bool) {
     watch::count(rule, |passes| match is_covered {
         true => passes.covered += 1,
         false => passes.essential += 1,

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -37,6 +38,29 @@ impl Form {
         Form::OnlyLast,
         Form::Merged,
     ];
+
+    /// Those in which a rule is half off.
+    pub const HALF: [Form; 5] = [
+        Form::First,
+        Form::Last,
+        Form::OnlyFirst,
+        Form::OnlyLast,
+        Form::Merged,
+    ];
+
+    /// Which of so many patches that a rule waits for are waited for in this form, by where they
+    /// stand among them alone.
+    pub fn kept(self, count: usize) -> Range<usize> {
+        match self {
+            Form::Whole => 0..0,
+            _ if count < 2 => 0..count,
+            Form::First => 1..count,
+            Form::Last => 0..count - 1,
+            Form::OnlyFirst => 0..1,
+            Form::OnlyLast => count - 1..count,
+            Form::Merged => 0..count,
+        }
+    }
 
     /// Its name, as it stands behind a site's name and a number sign.
     pub fn name(self) -> &'static str {
@@ -90,6 +114,10 @@ pub struct Passes {
     /// Times that nothing else that was waited for came after it: without the rule it would not
     /// have been waited for.
     pub essential: u64,
+    /// As `covered`, of what would not be waited for with the rule in each form but the whole.
+    pub half_covered: [u64; Form::HALF.len()],
+    /// As `essential`, likewise.
+    pub half_essential: [u64; Form::HALF.len()],
     /// Times that the rule was said to be implied by others, and was.
     pub implied: u64,
     /// Times that it was said to be implied, and was not: the statement is wrong.
@@ -108,6 +136,10 @@ impl Passes {
         self.is_of_patches |= other.is_of_patches;
         self.covered += other.covered;
         self.essential += other.essential;
+        for form in 0..Form::HALF.len() {
+            self.half_covered[form] += other.half_covered[form];
+            self.half_essential[form] += other.half_essential[form];
+        }
         self.implied += other.implied;
         self.not_implied += other.not_implied;
     }

@@ -11,7 +11,17 @@ use serde_json::{Value, json};
 
 use crate::query::Query;
 
-const PAGE: &str = include_str!("page.html");
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// One script, in this order: what stands in an earlier piece is there for the later ones.
+const SCRIPT: &str = concat!(
+    include_str!("page/moment.js"),
+    include_str!("page/graph.js"),
+    include_str!("page/block.js"),
+    include_str!("page/line.js"),
+    include_str!("page/questions.js"),
+    include_str!("page/controls.js"),
+);
 /// What stands for the word that lets the page's own style and script in.
 const NONCE: &str = "{{nonce}}";
 /// Spans of a kind in one piece of the time line.
@@ -155,7 +165,11 @@ fn page(nonce: &str) -> Reply {
         status: 200,
         kind: "text/html; charset=utf-8",
         policy: format!("{POLICY}; {own}"),
-        body: PAGE.replace(NONCE, nonce).into_bytes(),
+        body: PAGE
+            .replace(NONCE, nonce)
+            .replace("{{style}}", STYLE)
+            .replace("{{script}}", SCRIPT)
+            .into_bytes(),
     }
 }
 

@@ -32,11 +32,11 @@ use backstitch_store::Batch;
 use super::scout::Run;
 use super::worlds::World;
 use super::{Ablation, ROUNDS};
-use crate::ace::Workload;
 use crate::arrival::arriving;
 use crate::explore::{Plan, Spectator, run};
 use crate::model::Model;
 use crate::scout::FurtherLives;
+use backstitch_crash_workloads::Workload;
 
 /// Runs that come by a rule and are looked at, of all lengths.
 const RUNS: usize = 400;

@@ -9,9 +9,9 @@ use backstitch_rules::{Class, Id, Site};
 
 use super::worlds::{VARIANTS, World};
 use super::{Ablation, Cut, ROUNDS};
-use crate::ace::Workload;
 use crate::campaign::CampaignError;
 use crate::scout::{self, Trouble};
+use backstitch_crash_workloads::Workload;
 
 /// A workload in a world, under a variant.
 #[derive(Clone, Copy, Debug)]
@@ -129,10 +129,16 @@ impl Scouted {
 
     /// How often a rule was implied by others, where it always was: because the code says so, or
     /// because what is waited for by it comes before something else that is waited for.
-    pub(super) fn times_implied(&self, site: &Site) -> Option<u64> {
+    ///
+    /// Where the rule is half off: of what is not waited for then.
+    pub(super) fn times_implied(&self, cut: &Cut) -> Option<u64> {
         let mut all = Passes::default();
-        for (_, passes) in self.by_site.get(&site.id)? {
+        for (_, passes) in self.by_site.get(&cut.site.id)? {
             all.add(passes);
+        }
+        if let Some(form) = Form::HALF.iter().position(|form| *form == cut.form) {
+            let (covered, essential) = (all.half_covered[form], all.half_essential[form]);
+            return (covered > 0 && essential == 0).then_some(covered);
         }
         let said = (all.implied > 0 && all.not_implied == 0).then_some(all.implied);
         said.or((all.covered > 0 && all.essential == 0).then_some(all.covered))

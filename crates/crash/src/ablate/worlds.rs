@@ -10,10 +10,10 @@ use backstitch_mechanisms::{Ordering, usual_for};
 use backstitch_store::Optimisations;
 
 use super::{Ablation, ROUNDS, Round};
-use crate::ace::Workload;
 use crate::campaign::{CampaignError, after};
 use crate::explore::Plan;
-use crate::scripts;
+use backstitch_crash_workloads::Workload;
+use backstitch_crash_workloads::scripts;
 
 /// One of them.
 pub(super) struct World {

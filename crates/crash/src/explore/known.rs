@@ -6,9 +6,9 @@ use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::recovered::Recoveries;
 use rustc_hash::FxHashMap;
 
-use crate::ace::Workload;
 use crate::judge::{Judge, Question};
 use crate::reclaimed::Reclaims;
+use backstitch_crash_workloads::Workload;
 
 /// What is known from the workload before, under the same plan: as far as two workloads begin
 /// alike, so do their states.

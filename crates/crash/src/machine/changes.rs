@@ -12,9 +12,10 @@ use backstitch_layout::{
 use backstitch_ordering::rules::heed_flush;
 use backstitch_ordering::{Operation as Scope, Volume};
 
-use super::{MOST_BYTES, Machine};
+use super::Machine;
 use crate::contents::Contents;
 use crate::model::{Model, New, ObjectId};
+use backstitch_crash_workloads::MOST_BYTES;
 
 impl Machine {
     pub(super) fn make(

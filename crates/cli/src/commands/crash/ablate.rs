@@ -67,9 +67,6 @@ pub(crate) struct Args {
     /// Print the table as one JSON document
     #[arg(long)]
     json: bool,
-    /// Print the table as it is in the documentation
-    #[arg(long, hide = true, conflicts_with = "json")]
-    markdown: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -112,8 +109,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             WHAT,
             &serde_json::json!({ "seed": args.seed, "tables": tables }),
         )?;
-    } else if args.markdown {
-        show::print_bytes(WHAT, markdown(&tables).as_bytes())?;
     }
     let survived = |row: &Row| matches!(row.fate, Fate::Survived { .. });
     Ok(match tables.values().flatten().any(survived) {
@@ -140,24 +135,18 @@ fn patterns(args: &Args) -> Result<Vec<String>> {
 fn table(ablation: &Ablation, args: &Args) -> Result<Vec<Row>> {
     let started = Instant::now();
     let bar = progress_bar("rules");
-    let is_for_people = !args.json && !args.markdown;
     let each = |row: &Row| {
         bar.inc(1);
-        bar.suspend(|| match is_for_people {
+        if !args.json {
             // Where nobody reads any more the exit code still counts.
-            true => {
-                let _ = show::print_bytes(WHAT, line(row).as_bytes());
-            }
-            // A table takes an hour: what it will say, and where the time goes.
-            false if args.markdown => eprint!("{} {}", ablation.ordering, line(row)),
-            false => {}
-        });
+            bar.suspend(|| drop(show::print_bytes(WHAT, line(row).as_bytes())));
+        }
     };
     let rows = ablation
         .run(&each)
         .map_err(|error| Error::failed(WHAT, "exploring", error.to_string()))?;
     bar.finish_and_clear();
-    if is_for_people {
+    if !args.json {
         let seconds = started.elapsed().as_secs();
         let text = format!("{}: {} in {seconds} s\n", ablation.ordering, sum(&rows));
         show::print_bytes(WHAT, text.as_bytes())?;
@@ -208,44 +197,4 @@ fn sum(rows: &[Row]) -> String {
         count(|fate| matches!(fate, Fate::Alike { .. })),
         count(|fate| matches!(fate, Fate::NotReached)),
     )
-}
-
-/// One table with a column for each mechanism.
-fn markdown(tables: &BTreeMap<String, Vec<Row>>) -> String {
-    let mut text = "| rule | kind | without it |".to_owned();
-    tables
-        .keys()
-        .for_each(|ordering| text += &format!(" `{ordering}` |"));
-    text += "\n|---|---|---|";
-    tables.keys().for_each(|_| text += "---|");
-    text.push('\n');
-    let mut sites: Vec<&Row> = Vec::new();
-    for row in tables.values().flatten() {
-        if !sites.iter().any(|known| known.site == row.site) {
-            sites.push(row);
-        }
-    }
-    for site in sites {
-        text += &format!("| `{}` | {} | {} |", site.site, site.class, site.without);
-        for rows in tables.values() {
-            let row = rows.iter().find(|row| row.site == site.site);
-            let fate = match row.map(|row| &row.fate) {
-                Some(Fate::Found {
-                    workload, states, ..
-                }) => format!("{workload}, {states}"),
-                Some(Fate::Survived { .. }) => "**survived**".to_owned(),
-                Some(Fate::Implied { .. }) => "implied".to_owned(),
-                Some(Fate::Alike { .. }) => "no effect".to_owned(),
-                Some(Fate::Tested { test }) => {
-                    let path = test.trim_end_matches("/main.rs");
-                    let name = path.rsplit('/').next().unwrap_or(path);
-                    format!("test `{name}`")
-                }
-                Some(Fate::NotReached) | None => "–".to_owned(),
-            };
-            text += &format!(" {fate} |");
-        }
-        text.push('\n');
-    }
-    text
 }

@@ -40,6 +40,14 @@ enum What {
     Semantics(semantics::Args),
 }
 
+impl Args {
+    /// Whether a mount is served meanwhile. What is explored logs nothing: its errors are what is looked
+    /// for, and with a rule off they are many.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self.what, What::App(_) | What::Record(_))
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
         What::Fs(args) => fs::run(args),

@@ -1,10 +1,6 @@
 //! The rules of all crates below: one list.
 
-use std::collections::BTreeMap;
-
-use backstitch_crash_core::report::RuleCounts;
 use backstitch_rules::Site;
-use backstitch_rules::watch::Counts;
 
 /// Every site, in the order of the layers.
 pub fn sites() -> impl Iterator<Item = &'static Site> {
@@ -12,23 +8,6 @@ pub fn sites() -> impl Iterator<Item = &'static Site> {
     (backstitch_formats::RULES.iter().copied())
         .chain(mechanisms)
         .flatten()
-}
-
-/// The counts of all sites by their names, with zeros for those that nothing came by.
-pub(crate) fn counts(counts: &Counts) -> BTreeMap<String, RuleCounts> {
-    let all = sites().map(|site| {
-        let passes = counts.get(&site.id).copied().unwrap_or_default();
-        let counts = RuleCounts {
-            reached: passes.reached,
-            pending: passes.pending,
-            rolled_back: passes.rolled_back,
-            after_remount: passes.remounted,
-            implied: passes.implied,
-            not_implied: passes.not_implied,
-        };
-        (site.name(), counts)
-    });
-    all.collect()
 }
 
 #[cfg(test)]

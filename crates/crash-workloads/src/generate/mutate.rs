@@ -2,21 +2,13 @@
 
 use backstitch_crash_core::operation::{Data, Operation, Path, parse_script};
 use backstitch_layout::{Allocate, flags};
-use backstitch_mechanisms::{Ordering, interchangeable};
+use backstitch_mechanisms::interchangeable;
 
 use fastrand::Rng as Random;
 
-use super::guided::Candidate;
+use super::guided::{Candidate, Image};
 use super::random::Grown;
 use super::tree;
-
-/// What a workload is for: sizes and offsets are near the borders that these numbers make.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Image {
-    pub(crate) block_bytes: u64,
-    pub(crate) size_bytes: u64,
-    pub(crate) ordering: Ordering,
-}
 
 /// Operations of a workload that are looked at, at most.
 const MOST_OPERATIONS: usize = 24;
@@ -75,13 +67,13 @@ fn long_name(number: usize) -> String {
 }
 
 /// Makes candidates.
-pub(crate) struct Mutator {
+pub(super) struct Mutator {
     image: Image,
     setups: Vec<Vec<Operation>>,
 }
 
 impl Mutator {
-    pub(crate) fn new(image: Image) -> Mutator {
+    pub(super) fn new(image: Image) -> Mutator {
         let mut setups = Vec::new();
         let is_journal = image.ordering.has_log();
         for journal in JOURNALS
@@ -99,7 +91,7 @@ impl Mutator {
     }
 
     /// A new one.
-    pub(crate) fn draw(&self, random: &mut Random) -> Candidate {
+    pub(super) fn draw(&self, random: &mut Random) -> Candidate {
         let operations = self.setups[random.usize(..self.setups.len())].clone();
         let setup = operations.len();
         let mut candidate = Candidate { operations, setup };
@@ -116,7 +108,7 @@ impl Mutator {
     }
 
     /// One that differs from its parent.
-    pub(crate) fn mutate(
+    pub(super) fn mutate(
         &self,
         parent: &Candidate,
         other: &Candidate,

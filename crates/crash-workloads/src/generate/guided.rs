@@ -10,29 +10,48 @@ use std::collections::{BTreeSet, BinaryHeap};
 use fastrand::Rng as Random;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::mutate::{Image, Mutator};
+use super::mutate::Mutator;
 use backstitch_crash_core::operation::{Operation, script};
+use backstitch_mechanisms::Ordering;
+
+/// What a workload is for: sizes and offsets are near the borders that these numbers make.
+#[derive(Clone, Copy, Debug)]
+pub struct Image {
+    /// The size of a block.
+    pub block_bytes: u64,
+    /// The size of the image.
+    pub size_bytes: u64,
+    /// The mechanism that it is mounted with.
+    pub ordering: Ordering,
+}
 
 /// What a run came by: a rule, how it was come by, and how often, in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Feature {
-    pub(crate) rule: u16,
-    pub(crate) how: u8,
-    pub(crate) bucket: u8,
+pub struct Feature {
+    /// The rule's number.
+    pub rule: u16,
+    /// How it was come by: whoever looks numbers the ways.
+    pub how: u8,
+    /// How often: a number for all counts that are alike.
+    pub bucket: u8,
 }
 
 /// A workload to be looked at.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) operations: Vec<Operation>,
-    pub(crate) setup: usize,
+pub struct Candidate {
+    /// What it does.
+    pub operations: Vec<Operation>,
+    /// How many of them only prepare.
+    pub setup: usize,
 }
 
 /// What was seen of a candidate.
-pub(crate) struct Covered {
-    pub(crate) features: BTreeSet<Feature>,
+#[derive(Debug)]
+pub struct Covered {
+    /// What it came by.
+    pub features: BTreeSet<Feature>,
     /// The engine did not get through it: the explorer has to see that.
-    pub(crate) is_trouble: bool,
+    pub is_trouble: bool,
 }
 
 /// Candidates that are made before any of them is looked at.
@@ -54,10 +73,13 @@ const NEW_KIND: usize = 32;
 const RARE_OF: usize = 12;
 
 /// Says what each of a batch covers.
-pub(crate) type Look<'a, E> = &'a mut dyn FnMut(&[Candidate]) -> Result<Vec<Covered>, E>;
+pub type Look<'a, E> = &'a mut dyn FnMut(&[Candidate]) -> Result<Vec<Covered>, E>;
 
 /// Makes `count` workloads for an image. `look` says what each of a batch covers.
-pub(crate) fn guided<E>(
+///
+/// # Errors
+/// Those of `look`.
+pub fn guided<E>(
     count: usize,
     image: Image,
     seed: u64,

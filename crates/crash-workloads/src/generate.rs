@@ -3,16 +3,16 @@
 
 mod ace;
 mod cases;
-pub(crate) mod guided;
-pub(crate) mod mutate;
+pub mod guided;
+mod mutate;
 mod random;
 
 use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{Allocate, flags};
 use fastrand::Rng as Random;
 
+use crate::MOST_BYTES;
 use crate::ace::Workload;
-use crate::machine::MOST_BYTES;
 pub use cases::{FAMILIES, Family, cases};
 use random::Grown;
 
@@ -111,7 +111,7 @@ pub fn long(count: usize, seed: u64) -> Vec<Workload> {
 }
 
 /// `count` operations on a tree of these directories and files.
-pub(crate) fn more(
+pub fn more(
     directories: Vec<String>,
     files: Vec<String>,
     count: usize,

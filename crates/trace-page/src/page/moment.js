@@ -1,0 +1,113 @@
+"use strict";
+const $ = (id) => document.getElementById(id);
+const LANE = 54, WIDE = 148, TALL = 36, GAP = 26, TITLE = 170, COLUMNS = 5, BOX = 196, CLUSTER = 74, MOST_COLUMN = 30;
+const MOST_WAYS = 1500;  // arrows between clusters in one answer
+const LETTER = { "committed": "C", "in flight": "F", "ready": "R", "waiting": "W" };
+const CLASS = { "committed": "committed", "in flight": "flight", "ready": "ready", "waiting": "waiting" };
+let about = null;        // what the trace is
+let line = null;         // the piece of the time line that is shown
+let shown = null;        // the moment that is drawn
+let at = 0;              // the record
+let chosen = null;       // a patch
+let cluster = null;      // a cluster whose patches are shown
+let clusterName = "";    // what that cluster is called
+let block = null;        // the block that is shown; it stays when all of its patches are on the disk
+let other = false;       // the next patch that is chosen is the one of "without"
+// Characters that turn the direction of writing: a name with them would be shown as another one.
+const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const many = (count, one, more = one + "s") => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+const query = (words) => {
+  const full = Object.entries(words).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return full.length ? "?" + full.map(([key, value]) => key + "=" + encodeURIComponent(value)).join("&") : "";
+};
+async function ask(path, words = {}) {
+  const reply = await fetch(path + query(words)).catch(() => { throw new Error("No answer: is backstitch trace serve still running?"); });
+  const text = (await reply.text()).replace(TURNS, (turn) => "\\\\u" + turn.charCodeAt(0).toString(16).padStart(4, "0"));
+  let document;
+  try { document = JSON.parse(text); } catch { throw new Error(`${reply.status}: ${text.trim()}`); }
+  if (!reply.ok) throw new Error(document.error || "refused");
+  return document;
+}
+const report = (error) => { answers++; tell(null, error.message); };
+
+// The moment: one question is under way at a time, and the last that was wanted comes next.
+let isAsking = false, wanted = null, resting = 0;
+// A step is likely to be followed by another one: the next moment is asked for while this one is drawn.
+let before = null, ahead = null;
+const filtered = (record) => ({ record, by: $("by").value, path: $("path").value, cluster });
+async function momentAt(record) {
+  const words = filtered;
+  const key = query(words(record)), step = record - before;
+  const reply = ahead !== null && ahead.key === key ? ahead.reply : ask("moment", words(record));
+  ahead = null;
+  const found = await reply;
+  found.by = $("by").value;
+  if (query(words(record)) !== key) return null;
+  before = record;
+  const next = record + step;
+  if (Math.abs(step) === 1 && next >= 0 && next < about.records) {
+    ahead = { key: query(words(next)), reply: ask("moment", words(next)) };
+    ahead.reply.catch(() => {});
+  }
+  return found;
+}
+async function go(record) {
+  if (!about || about.records === 0) return;
+  at = Math.max(0, Math.min(about.records - 1, record));
+  $("record").value = at;
+  wanted = at;
+  if (isAsking) return;
+  isAsking = true;
+  try {
+    while (wanted !== null) {
+      const record = wanted;
+      wanted = null;
+      const found = await momentAt(record);
+      // What is to be drawn has changed meanwhile.
+      if (found === null) { wanted ??= at; continue; }
+      shown = found;
+      draw();
+    }
+  } catch (error) {
+    report(error);
+  } finally {
+    isAsking = false;
+  }
+  clearTimeout(resting);
+  resting = setTimeout(rest, 150);
+}
+
+// What need not follow each step.
+async function rest() {
+  if (!shown) return;
+  try {
+    const { records } = await ask("records", { record: at });
+    $("lines").replaceChildren(...records.slice(-14).map(([place, number, text]) => {
+      const item = document.createElement("li");
+      item.textContent = `#${number} ${text}`;
+      if (place === shown.record) item.setAttribute("aria-current", "true");
+      return item;
+    }));
+    if (chosen !== null || block !== null) await showBlock();
+    if (!$("flights").hidden && drawFlights()) sayCut();
+    if (at < line.from || at > line.to) await zoom(line.to - line.from);
+    const last = $("lines").querySelector("[aria-current]");
+    $("said").textContent = `${$("moment").textContent}. ${last ? last.textContent + "." : ""} ${$("count").textContent}`;
+  } catch (error) { report(error); }
+  document.body.dataset.rested = shown.record;
+}
+
+function draw() {
+  const moment = `After record #${shown.number}, ${shown.seconds.toFixed(6)} s after the mount`;
+  $("moment").textContent = moment;
+  set($("record"), "aria-valuetext", moment);
+  const doing = shown.operation ? ` In the middle of ${shown.operation}.` : "";
+  const flying = shown.flights_count ?? shown.flights.length;
+  const away = flying ? ` ${many(flying, "block is", "blocks are")} on the way.` : "";
+  $("count").textContent = `${many(shown.patches, "patch is", "patches are")} not on the disk.${away}${doing}`;
+  if (answered) age();
+  drawLine();
+  drawGraph();
+  document.body.dataset.record = shown.record;
+  document.body.dataset.frames = Number(document.body.dataset.frames || 0) + 1;
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Switches each rule off in turn, and puts the tables of what was found between the marks in docs/GUARANTEES.md.
+
+Each mechanism is a piece. What is done is kept in FOLDER: a run that was ended goes on where it was when it is started
+again with the same folder and the same binary. With names of pieces only those are run, and no document is written.
+
+    scripts/ablate.py [--folder FOLDER] [PIECE ...]
+"""
+
+import argparse
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs/GUARANTEES.md"
+BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->\n"
+
+MECHANISMS = ["soft", "sync", "journal=ordered", "journal=writeback", "journal=full"]
+WITHOUT_LOG = ["scheduler", "interbuffer", "amom=immediate", "amom=delayed:100"]
+# By parts of their names.
+ONLY_UFS = (
+    "initialised,pointers-go,clean-taken,record-kept,clean-only-after,groups-are,record-is-of-last,if-cleared,"
+    "clears-dead,frees-after-clearing"
+)
+WHOLE, HALF = ["--form", "whole"], ["--form", "first,last,only-oldest,only-newest,merged"]
+
+
+def pieces():
+    """The pieces by name: the arguments of `crash ablate`."""
+    found = {}
+    for mechanism in MECHANISMS:
+        found[mechanism] = ["--ordering", mechanism, *WHOLE]
+    for mechanism in WITHOUT_LOG + ["lffs-file"]:
+        found[mechanism] = ["--ordering", mechanism, "--own", *WHOLE]
+    found["ufs2"] = ["-t", "ufs2", "--ordering", "soft", "--site", ONLY_UFS, *WHOLE]
+    for mechanism in MECHANISMS:
+        found[f"half {mechanism}"] = ["--ordering", mechanism, *HALF]
+    return found
+
+
+def run(backstitch, arguments):
+    """The rows of a piece, and how long it took."""
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([backstitch, "crash", "ablate", "--json", *arguments], stdout=subprocess.PIPE)
+    # Where rules survive the exit code is 1.
+    if done.returncode not in (0, 1) or not done.stdout:
+        sys.exit(f"crash ablate {' '.join(arguments)}: exit code {done.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    (rows,) = json.loads(done.stdout)["tables"].values()
+    return {
+        "rows": rows,
+        "seconds": time.monotonic() - began,
+        "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+    }
+
+
+def results(folder, backstitch, names):
+    """The pieces' results, those that are there and those that are made now."""
+    with open(backstitch, "rb") as file:
+        binary = hashlib.file_digest(file, "sha256").hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    all_pieces, found = pieces(), {}
+    for name in names:
+        path = folder / (name.replace(" ", "-") + ".json")
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        if kept.get("binary") != binary:
+            kept = {"binary": binary, **run(backstitch, all_pieces[name])}
+            path.with_suffix(".part").write_text(json.dumps(kept, indent=1))
+            path.with_suffix(".part").rename(path)
+        found[name] = kept
+        counts = collections.Counter(row["verdict"] for row in kept["rows"])
+        print(f"{name}: {dict(counts)} in {kept['seconds']:.0f} s, {kept['cpu_seconds']:.0f} s of CPU time", file=sys.stderr)
+    return found
+
+
+def cell(row):
+    """What showed a rule."""
+    verdict = row["verdict"] if row else "not_reached"
+    if verdict == "found":
+        return f"{row['workload']}, {row['states']}"
+    if verdict == "tested":
+        path = row["test"].removesuffix("/main.rs")
+        return f"test `{path.rsplit('/', 1)[-1]}`"
+    return {"survived": "**survived**", "implied": "implied", "alike": "no effect", "not_reached": "–"}[verdict]
+
+
+def table(columns, wanted=lambda row: True, with_text=True):
+    """A table with a row for each rule and a column for each of some pieces' rows."""
+    head = ["rule", "kind", "without it"] if with_text else ["rule and form"]
+    lines = ["| " + " | ".join(head + [f"`{title}`" for title in columns]) + " |", "|---" * (len(head) + len(columns)) + "|"]
+    by_site = {}
+    for title, rows in columns.items():
+        for row in filter(wanted, rows):
+            by_site.setdefault(row["site"], {})[title] = row
+    for site, rows in by_site.items():
+        one = next(iter(rows.values()))
+        cells = [cell(rows.get(title)) for title in columns]
+        head = [f"`{site}`", one["class"], one["without"]] if with_text else [f"`{site}`"]
+        lines.append("| " + " | ".join(head + cells) + " |")
+    return lines
+
+
+def sums(found, names):
+    """How many rules came to what, and how long it took."""
+    verdicts = ["found", "tested", "implied", "alike", "survived", "not_reached"]
+    lines = [
+        "| | found by workloads | by tests of their own | implied | no effect | survived | not come by | CPU time, s |",
+        "|---" * (len(verdicts) + 2) + "|",
+    ]
+    for name in names:
+        counts = collections.Counter(row["verdict"] for row in found[name]["rows"])
+        numbers = [str(counts[verdict]) for verdict in verdicts] + [f"{found[name]['cpu_seconds']:.0f}"]
+        lines.append(f"| `{name.removeprefix('half ')}` | " + " | ".join(numbers) + " |")
+    return lines
+
+
+def text(found):
+    """What stands between the marks."""
+    of = lambda names, prefix="": {name: found[prefix + name]["rows"] for name in names}
+    is_shown = lambda row: row["verdict"] != "not_reached"
+    half = of(MECHANISMS, "half ")
+    lines = sums(found, MECHANISMS) + [""] + table(of(MECHANISMS))
+    lines += ["", "The rules of the mechanisms that order writes without a log:", ""] + table(of(WITHOUT_LOG))
+    others = lambda row: row["site"] != "group-after-earlier-groups"
+    lines += ["", "The rules of the logs of operations:", ""] + table(of(["lffs-file"]), others)
+    lines += ["", "The rules that only UFS comes by:", ""] + table({"soft": found["ufs2"]["rows"]})
+    lines += [
+        "",
+        "Half off. Of several patches that a rule waits for, the first or the last one is not waited for, or only the oldest or",
+        "the newest one is; or one that was merged into another patch counts as committed:",
+        "",
+    ]
+    lines += sums(found, [f"half {name}" for name in MECHANISMS]) + [""] + table(half, is_shown, with_text=False)
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "target/ablate", help="what is done is kept there")
+    parser.add_argument("piece", nargs="*", choices=[[], *pieces()], metavar="PIECE", help=", ".join(pieces()))
+    arguments = parser.parse_args()
+    backstitch = os.environ.get("BACKSTITCH_BIN", str(ROOT / "target/release/backstitch"))
+    found = results(arguments.folder, backstitch, arguments.piece or list(pieces()))
+    if not arguments.piece:
+        before, rest = DOCUMENT.read_text().split(BEGIN)
+        DOCUMENT.write_text(before + BEGIN + text(found) + END + rest.split(END)[1])
+    total = sum(piece["cpu_seconds"] for piece in found.values())
+    print(f"{total / 60:.0f} minutes of CPU time", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

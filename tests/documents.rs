@@ -1,5 +1,7 @@
-//! What the documents name is there: a path that has gone stale sends a reader nowhere.
+//! What the documents name is there: a path that has gone stale sends a reader nowhere. The picture
+//! of the layers in `docs/DESIGN.md` has all crates, and dependencies point downwards in it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Kinds of files that the documents name by their paths.
@@ -44,4 +46,61 @@ fn paths_in_documents_exist() {
     }
     assert!(named > 100, "only {named} paths were recognised");
     assert!(stale.is_empty(), "{}", stale.join("\n"));
+}
+
+/// Columns of the picture that have names; what a crate is for stands behind them.
+const NAMES: usize = 26;
+
+/// The line of the picture of layers that each crate is on, from the top. A line that begins with
+/// space belongs to the one above it.
+fn layers(design: &str) -> BTreeMap<String, usize> {
+    let (_, section) = design.split_once("\n## Layers\n").unwrap();
+    let picture = section.split("```").nth(1).unwrap();
+    let mut found = BTreeMap::new();
+    let mut layer = 0;
+    for line in picture.lines().filter(|line| !line.is_empty()) {
+        layer += usize::from(!line.starts_with("  "));
+        let names: String = line.chars().take(NAMES).collect();
+        for name in names.split_whitespace() {
+            let earlier = found.insert(name.to_owned(), layer);
+            assert_eq!(earlier, None, "{name} is drawn twice");
+        }
+    }
+    found
+}
+
+/// The crates of this project that a crate needs to be built, without its tests.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let sections = manifest.split("\n[");
+    let needed = sections.filter(|section| section.starts_with("dependencies]"));
+    needed
+        .flat_map(str::lines)
+        .filter_map(|line| line.strip_prefix("backstitch-"))
+        .filter_map(|rest| rest.split(['.', ' ']).next())
+}
+
+#[test]
+fn the_picture_of_layers_has_all_crates_and_dependencies_point_downwards() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let design = std::fs::read_to_string(root.join("docs/DESIGN.md")).unwrap();
+    let layers = layers(&design);
+    let crates = std::fs::read_dir(root.join("crates")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let crates: BTreeSet<String> = crates.collect();
+    assert_eq!(layers.keys().cloned().collect::<BTreeSet<_>>(), crates);
+
+    let mut edges = 0;
+    let mut upwards = Vec::new();
+    for (name, layer) in &layers {
+        let manifest = root.join("crates").join(name).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        for needed in dependencies(&manifest) {
+            edges += 1;
+            if layers[needed] <= *layer {
+                upwards.push(format!("{name} needs {needed}"));
+            }
+        }
+    }
+    assert!(edges > 100, "only {edges} dependencies were recognised");
+    assert!(upwards.is_empty(), "{}", upwards.join("\n"));
 }

@@ -1,7 +1,7 @@
 //! What `e2fsck -fn` says, sorted into what a soft-updates file system may leave after a crash and
 //! what it may not.
 //!
-//! Allowed is what the design's *Recovery* lists: space and inodes marked used, link and
+//! Allowed is what `docs/GUARANTEES.md` lists for `soft`: space and inodes marked used, link and
 //! attribute-block counts too high, block counts off, sizes below the mapped blocks, unconnected
 //! inodes and directories, the two names of a directory that was being moved, counters off, the
 //! dirty flag. Every line that is not known to be one of those is corruption: a message that nobody

@@ -8,7 +8,8 @@
 //! threads, over a simulated disk, and under a crash explorer, and every run can be replayed.
 //! [`drive`] does the I/O for callers with one thread.
 //!
-//! It depends on `patch` and `device`, and knows no file system and no consistency mechanism.
+//! It depends on `patch`, `device` and `rules`, and knows no file system and no consistency
+//! mechanism.
 //!
 //! # Rules
 //!

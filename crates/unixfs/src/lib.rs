@@ -3,7 +3,7 @@
 //!
 //! [`UnixFs`] is an open file system; it implements
 //! [`FileSystem`](backstitch_layout::FileSystem) over any [`Format`](format::Format). It states
-//! every change with soft-updates dependencies, as the table in the design documents has them, and
+//! every change with soft-updates dependencies ("What a layout states" in `docs/DESIGN.md`), and
 //! never asks which mechanism is at work. How things look on the disk, and which space is free, is
 //! the format's business alone.
 //!

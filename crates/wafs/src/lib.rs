@@ -15,8 +15,9 @@
 //!   appended, never one without those before it, never a torn one.
 //! * What is appended afterwards is never followed by what the crash left behind.
 //!
-//! The device must write a sector of 512 bytes wholly or not at all. The last block is written
-//! several times while it fills; bytes in it that were acknowledged keep their values.
+//! The device must write a word of eight bytes wholly or not at all: memory does, and a disk does
+//! so with sectors. The last block is written several times while it fills; bytes in it that were
+//! acknowledged keep their values.
 //!
 //! # How it is done
 //!
@@ -27,7 +28,7 @@
 //! is appended. A checkpoint writes the superblock into the other one of two slots, and room is
 //! used again once that is on the device.
 //!
-//! Depends on `device` only.
+//! Depends on `device` and `rules` only.
 
 mod check;
 mod error;

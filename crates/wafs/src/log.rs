@@ -365,6 +365,8 @@ impl Wafs {
     /// Waits until the record at `lsn`, and all before it, are on the device for good. One flush
     /// serves all who wait.
     ///
+    /// The commit point of a record is its own write, once all records before it are there.
+    ///
     /// # Errors
     /// [`WafsError::NotWritten`] where no record was appended there, or the device's.
     pub fn sync(&self, lsn: Lsn) -> Result<()> {

@@ -99,6 +99,9 @@ impl LffsMechanism {
     }
 
     /// Puts the records into the log, and has the hold wait for them.
+    ///
+    /// The last of these writes to reach the log is the commit point of the group: a recovery counts
+    /// the group if it finds all of its records, up to the one that says that the group ends.
     fn append(
         &mut self,
         store: &mut Store,

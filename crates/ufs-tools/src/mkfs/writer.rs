@@ -45,7 +45,7 @@ fn root_fragment(sb: &Superblock) -> u64 {
     end.next_multiple_of(sb.fragments_per_block.into())
 }
 
-/// Writes everything that the superblock says, and the superblock last.
+/// Writes everything that the superblock says, and the superblock last, which is the commit point.
 pub(super) fn write(
     wanted: &Wanted<'_>,
     raw: RawSuperblock,

@@ -19,15 +19,14 @@ mod leaves;
 mod scout;
 mod worlds;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use backstitch_crash_core::formatted::ImageOptions;
 use backstitch_mechanisms::Ordering;
-use backstitch_rules::watch::{self, Form};
-use backstitch_rules::{Id, Site};
+use backstitch_rules::Site;
+use backstitch_rules::watch::{self, Counts, Form};
 use serde::Serialize;
 
 use crate::campaign::CampaignError;
@@ -149,8 +148,8 @@ pub struct Row {
 /// What scripts for all rules of a layer come by: see [`Ablation::come_by`].
 #[derive(Default)]
 struct Deep {
-    of_journal: OnceLock<Arc<BTreeSet<Id>>>,
-    of_ordering: OnceLock<Arc<BTreeSet<Id>>>,
+    of_journal: OnceLock<Arc<Counts>>,
+    of_ordering: OnceLock<Arc<Counts>>,
 }
 
 /// The bounds of a round.
@@ -337,8 +336,12 @@ impl Ablation {
         let test = test_of(cut.site.id).filter(|_| cut.form == Form::Whole);
         // Many rules are of what other mechanisms do: no script comes by them, however long one
         // looks.
-        if runs.is_empty() && !self.come_by(cut, &own, worlds, deep).contains(&cut.site.id) {
-            return Fate::NotReached;
+        if runs.is_empty() {
+            let passes = self.come_by(cut, &own, worlds, deep);
+            let passes = passes.get(&cut.site.id).copied().unwrap_or_default();
+            if !scout::is_worth(cut, &passes) {
+                return Fate::NotReached;
+            }
         }
         if let Some(found) = self.look_around(&mut search, &runs, &ROUNDS[0]) {
             return found;
@@ -380,10 +383,11 @@ impl Ablation {
         search.look(&some, round, self.seed)
     }
 
-    /// The rules that the scripts for this one come by, at a closer look than the one beforehand.
+    /// How often the scripts for this rule come by it and others, at a closer look than the one
+    /// beforehand.
     /// No rule is off: until a run comes by a rule it makes no difference whether that one is. The
     /// scripts for all rules of a layer are looked at once.
-    fn come_by(&self, cut: &Cut, own: &[Run], worlds: &[World], deep: &Deep) -> Arc<BTreeSet<Id>> {
+    fn come_by(&self, cut: &Cut, own: &[Run], worlds: &[World], deep: &Deep) -> Arc<Counts> {
         let look = || {
             watch::switch_off(None);
             watch::record(true);
@@ -430,8 +434,8 @@ struct Search<'a> {
     ablation: &'a Ablation,
     worlds: &'a [World],
     is_of_recovery: bool,
-    /// The rules that the runs came by, where that is recorded.
-    come_by: BTreeSet<Id>,
+    /// How often the runs came by the rules, where that is recorded.
+    come_by: Counts,
     states: u64,
     count: u64,
 }
@@ -442,7 +446,7 @@ impl<'a> Search<'a> {
             ablation,
             worlds,
             is_of_recovery,
-            come_by: BTreeSet::new(),
+            come_by: Counts::new(),
             states: 0,
             count: 0,
         }
@@ -467,11 +471,9 @@ impl<'a> Search<'a> {
             let outcome = explore(world.image(), workload, &plan, &mut known, &mut nobody);
             World::leave();
             self.states += outcome.states;
-            let come_by = outcome
-                .rules
-                .iter()
-                .filter(|(_, passes)| passes.reached > 0);
-            self.come_by.extend(come_by.map(|(id, _)| *id));
+            for (id, passes) in &outcome.rules {
+                self.come_by.entry(*id).or_default().add(passes);
+            }
             self.count += 1;
             if let Some(found) = outcome.found {
                 return Some(Fate::Found {

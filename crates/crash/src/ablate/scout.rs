@@ -115,9 +115,10 @@ fn look(
 
 impl Scouted {
     /// Whether it makes a difference that a rule is off in this form.
-    pub(super) fn is_worth(&self, site: &Site, form: Form) -> bool {
+    pub(super) fn is_worth(&self, site: &'static Site, form: Form) -> bool {
         let runs = self.by_site.get(&site.id).map_or(&[][..], Vec::as_slice);
-        runs.iter().any(|(_, passes)| is_worth(site, form, passes))
+        runs.iter()
+            .any(|(_, passes)| is_worth(&Cut { site, form }, passes))
     }
 
     /// Whether nothing comes by a site but recovery, and what is done after it.
@@ -148,15 +149,16 @@ impl Scouted {
     pub(super) fn runs_by(&self, cut: &Cut) -> Vec<Run> {
         let runs = self.by_site.get(&cut.site.id);
         let runs = runs.map_or(&[][..], Vec::as_slice).iter();
-        runs.filter(|(_, passes)| is_worth(cut.site, cut.form, passes))
+        runs.filter(|(_, passes)| is_worth(cut, passes))
             .map(|(run, _)| *run)
             .collect()
     }
 }
 
-fn is_worth(site: &Site, form: Form, passes: &Passes) -> bool {
-    let waits = matches!(site.class, Class::Dependency | Class::Fsync) && passes.is_of_patches;
-    match form {
+/// Whether it may make a difference that a rule is off, by how often it was come by.
+pub(super) fn is_worth(cut: &Cut, passes: &Passes) -> bool {
+    let waits = matches!(cut.site.class, Class::Dependency | Class::Fsync) && passes.is_of_patches;
+    match cut.form {
         Form::Whole => passes.pending > 0 || !waits && passes.reached > 0,
         Form::First | Form::Last => passes.most > 1,
         Form::OnlyFirst | Form::OnlyLast => passes.most > 2,

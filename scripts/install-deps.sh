@@ -13,7 +13,7 @@ set -eu
 packages="cc:gcc mke2fs:e2fsprogs fusermount3:fuse3 python3:python3 tar:tar"
 tools=""
 if [ "${1:-}" != --run ]; then
-    packages="$packages fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark qemu-io:qemu-utils sqlite3:sqlite3 pkg-config:pkg-config makefs:makefs fls:sleuthkit"
+    packages="$packages fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark qemu-io:qemu-utils sqlite3:sqlite3 pkg-config:pkg-config makefs:makefs fls:sleuthkit linux.uml:user-mode-linux insmod:kmod"
     tools="pjdfstest:0.2.2 fsx:0.3.2 cargo-deny:0.20.2"
 fi
 

@@ -55,6 +55,13 @@ fn ufs2_with_fragments_of_512() {
     fsx("fsx_ufs2", make, "", 10_000);
 }
 
+#[test]
+fn ufs1_with_fragments_of_1024() {
+    let arguments = ["-t", "ufs1", "-b", "8192", "-f", "1024"];
+    let make = |s: &Scratch| Image::ours(s, "disk.img", "128M", &arguments);
+    fsx("fsx_ufs1", make, "", 10_000);
+}
+
 /// With so little cache that most blocks are written and read back, often with dependencies
 /// pending.
 #[test]

@@ -412,6 +412,12 @@ def times_to_the_nanosecond_and_beyond_2038():
     os.symlink("target", "link")
     os.utime("link", ns=(3, 4), follow_symlinks=False)
     say(os.lstat("link").st_mtime_ns)
+    for name in ("file", ".", "link"):
+        before = os.lstat(name)
+        time.sleep(0.02)
+        os.chown(name, -1, -1, follow_symlinks=False)
+        after = os.lstat(name)
+        say("a chown of nothing", name, after.st_ctime_ns > before.st_ctime_ns, after.st_mtime_ns == before.st_mtime_ns)
 
 
 @case
@@ -662,6 +668,9 @@ def groups_are_inherited_and_bits_cleared():
         os.chmod("set", mode)
         os.chown("set", NOBODY, NOBODY)
         say(oct(mode), "after chown", mode_of("set"))
+        os.chmod("set", mode)
+        os.chown("set", -1, -1)
+        say(oct(mode), "after a chown of nothing", mode_of("set"))
         os.chmod("set", mode)
         as_nobody(lambda: put_at("set"))
         say(oct(mode), "after a write", mode_of("set"))

@@ -40,6 +40,26 @@ impl Image {
         Self { path, is_ours }
     }
 
+    /// An image of `size` with a directory's tree that `makefs -t ffs` makes.
+    ///
+    /// # Panics
+    ///
+    /// If it does not make it.
+    pub fn makefs(
+        scratch: &Scratch,
+        name: &str,
+        size: &str,
+        arguments: &[&str],
+        tree: &Path,
+    ) -> Self {
+        let path = scratch.path(name);
+        let mut command = tool("makefs");
+        command.args(["-t", "ffs", "-s", size]).args(arguments);
+        run(command.arg(&path).arg(tree)).expect_success();
+        let is_ours = true;
+        Self { path, is_ours }
+    }
+
     /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with more
     /// arguments, which may name another type.
     ///

@@ -1,8 +1,8 @@
 //! What the end-to-end tests share.
 //!
 //! The tests run the `backstitch` command as a person would and let foreign tools judge what it
-//! did: `e2fsck`, the Linux kernel's own driver on a loop mount, `fsx`, `pjdfstest`. They depend on
-//! no crate of this project, only on the command line.
+//! did: `e2fsck`, the Linux kernel's own driver on a loop mount or in a guest, `fsx`, `pjdfstest`.
+//! They depend on no crate of this project, only on the command line.
 //!
 //! # The system under test
 //!
@@ -41,6 +41,7 @@ pub mod requirements;
 pub mod scratch;
 pub mod source;
 pub mod tree;
+pub mod uml;
 
 /// Returns from the test, with a message, unless everything named is there: tools by their
 /// command's name, or one of `"root"`, `"fuse"`, `"loop"`, `"backstitch"`; see

@@ -4,7 +4,7 @@ use crate::mount::Backend;
 use std::path::{Path, PathBuf};
 
 /// The Debian packages, and the tools from crates.io, that hold the commands the tests run.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 21] = [
     ("mke2fs", "the Debian package e2fsprogs"),
     ("e2fsck", "the Debian package e2fsprogs"),
     ("debugfs", "the Debian package e2fsprogs"),
@@ -20,6 +20,10 @@ const PACKAGES: [(&str, &str); 17] = [
     ("setfacl", "the Debian package acl"),
     ("sqlite3", "the Debian package sqlite3"),
     ("postmark", "the Debian package postmark"),
+    ("fls", "the Debian package sleuthkit"),
+    ("makefs", "the Debian package makefs"),
+    ("linux.uml", "the Debian package user-mode-linux"),
+    ("insmod", "the Debian package kmod"),
     ("fsx", "`cargo install fsx`"),
     ("pjdfstest", "`cargo install pjdfstest`"),
 ];

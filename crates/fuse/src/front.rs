@@ -241,15 +241,13 @@ impl Front {
         caller: Caller,
     ) -> Result<Attributes> {
         let is_chown = set.uid.is_some() || set.gid.is_some();
-        // The kernel's word for "clear the bits, whatever else": nothing is set at all.
+        // The kernel's word for "clear the bits, whatever else": nothing is set at all. A `chown`
+        // that names neither owner nor group comes like this too, and moves the time of change.
         let is_empty = set == SetAttributes::default();
         let is_truncation = set.size_bytes.is_some() && !caller.is_privileged();
         if set.permissions.is_none() && (is_chown || is_empty || is_truncation) {
             let before = self.engine.attributes(inode)?;
             set.permissions = privileges::after_change(&before, caller);
-            if is_empty && set.permissions.is_none() {
-                return Ok(before);
-            }
         }
         let done = self.engine.set_attributes(inode, &set);
         self.in_sync(&[inode], &[], done)

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::editor::{InodeEditor, linux_flags};
 use crate::fault::InodeFault;
 use crate::format::directory::UfsEntries;
-use crate::format::inode::{SF_SNAPSHOT, SYMLINK_MAX, encode_device};
+use crate::format::inode::{SF_SNAPSHOT, SYMLINK_MAX, encode_device, holds_device};
 use crate::format::{Inode, LINK_MAX, ROOT_INODE, Version};
 use crate::image::from_format;
 use crate::state::{Open, UfsFormat};
@@ -52,6 +52,10 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
 
     fn symlink_max(&self) -> usize {
         SYMLINK_MAX
+    }
+
+    fn holds_device(&self, device_number: u32) -> bool {
+        holds_device(self.sb.version, device_number)
     }
 
     fn has_file_types(&self) -> bool {

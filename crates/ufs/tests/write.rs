@@ -4,7 +4,7 @@
 mod support;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_layout::{FileType, GroupNumber, NewInode};
+use backstitch_layout::{Error, FileType, GroupNumber, NewInode};
 use backstitch_ufs::format::group::offset::INITIALISED_INODES;
 use backstitch_ufs::format::superblock::FLAG_NEEDS_CHECK;
 use backstitch_ufs::format::superblock::offset::OLD_FLAGS;
@@ -291,6 +291,51 @@ fn a_group_that_counts_too_few_inodes_as_initialised_is_not_written_to() {
         engine.unmount().unwrap();
         let engine = mount(device.clone(), true);
         compare_contents(&engine, &tree);
+        engine.unmount().unwrap();
+    }
+}
+
+/// A number that UFS1 has no room for would come back as another device's.
+#[test]
+fn a_device_number_is_kept_or_refused() {
+    if !have_makefs() {
+        return;
+    }
+    let encoded = |major: u32, minor: u32| major << 8 | minor & 0xff | (minor & 0xf_ff00) << 12;
+    for made in SMALL {
+        let (folder, tree) = empty_tree();
+        let device = device_of(made, folder.path(), &tree);
+        let engine = mount(device.clone(), false);
+        let mut kept = Vec::new();
+        for (major, minor) in [
+            (1, 3),
+            (255, 65_791),
+            (7, 256),
+            (259, 0),
+            (4_095, 1_048_575),
+        ] {
+            let name = format!("{major}:{minor}").into_bytes();
+            let new = NewInode {
+                file_type: FileType::BlockDevice,
+                permissions: 0o600,
+                umask: 0,
+                uid: 0,
+                gid: 0,
+                device_number: encoded(major, minor),
+                target: b"",
+            };
+            match engine.create(engine.root(), &name, &new) {
+                Ok(_) => kept.push((name, new.device_number)),
+                Err(error) => assert_eq!(error, Error::Invalid.into(), "{made:?} {major}:{minor}"),
+            }
+        }
+        engine.unmount().unwrap();
+        assert_eq!(kept.len(), if made.version == 1 { 2 } else { 5 });
+        let engine = mount(device, true);
+        for (name, number) in kept {
+            let found = engine.lookup(engine.root(), &name).unwrap();
+            assert_eq!(found.device_number, number, "{made:?}");
+        }
         engine.unmount().unwrap();
     }
 }

@@ -206,6 +206,13 @@ impl<F: Format> UnixFs<F> {
         if new.file_type == FileType::Symlink && new.target.len() > self.format.symlink_max() {
             return Err(Error::NameTooLong.into());
         }
+        let is_device = matches!(
+            new.file_type,
+            FileType::BlockDevice | FileType::CharacterDevice
+        );
+        if is_device && !self.format.holds_device(new.device_number) {
+            return Err(Error::Invalid.into());
+        }
         let place = self.gather_place(v, directory, &parent, name, now)?;
         let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
         let number = plan.number;

@@ -340,6 +340,12 @@ pub fn encode_device(device_number: u32) -> u64 {
         | (minor & 0xffff_00ff)
 }
 
+/// Whether the first pointer has room for a device number: the four bytes of UFS1 have none for
+/// majors above 255, nor for minors in which one of the bits 8 to 15 is set.
+pub fn holds_device(version: Version, device_number: u32) -> bool {
+    version == Version::Ufs2 || encode_device(device_number) <= u32::MAX.into()
+}
+
 fn timestamp(seconds: i64, nanoseconds: i32) -> Timestamp {
     Timestamp {
         seconds,
@@ -412,6 +418,14 @@ mod tests {
             let mut inode = Inode::parse(Version::Ufs2, ByteOrder::Big, &[0; 256]).unwrap();
             inode.pointers[0] = encode_device(number);
             assert_eq!(inode.device_number(), number);
+            assert!(holds_device(Version::Ufs2, number));
+        }
+        for (number, is_held) in [
+            (device(255, 0xf_00ff), true),
+            (device(256, 0), false),
+            (device(1, 0x100), false),
+        ] {
+            assert_eq!(holds_device(Version::Ufs1, number), is_held);
         }
     }
 }

@@ -72,6 +72,11 @@ pub trait Format: Space + Sized + Send + 'static {
     fn fast_symlink_max(&self) -> usize;
     /// The longest target of a symbolic link, in bytes.
     fn symlink_max(&self) -> usize;
+    /// Whether an inode has room for a device number (Linux's `dev_t` as `stat` encodes it in 32
+    /// bits).
+    fn holds_device(&self, _device_number: u32) -> bool {
+        true
+    }
     /// Whether entries of directories tell the types of their inodes.
     fn has_file_types(&self) -> bool;
 

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Writes down everything that can be seen of a tree, a line of JSON for each name: look.py ROOT LIST [SEEN]
+
+Names and targets of symbolic links are bytes, so each byte stands as the character of its number. Large files are read where
+they have data, as ROOT tells. Not every driver can tell that: with SEEN, a list of the same tree elsewhere, each file is read where
+it was read there.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import sys
+
+# A file up to this size is read whole.
+WHOLE_BYTES = 16 << 20
+# Around the data of a larger one, so much of its holes is read as well.
+MARGIN_BYTES = 128 << 10
+PIECE_BYTES = 1 << 20
+
+
+def text(name):
+    return name.decode("latin-1")
+
+
+def ranges_with_data(file, size):
+    """Where a large file has data, with some of the holes around it; its beginning and its end."""
+    if size <= WHOLE_BYTES:
+        return [[0, size]]
+    found, at = [[0, MARGIN_BYTES]], 0
+    while at < size:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+        except OSError:
+            break
+        at = os.lseek(file, start, os.SEEK_HOLE)
+        found.append([max(start - MARGIN_BYTES, 0), min(at + MARGIN_BYTES, size)])
+    found.append([size - MARGIN_BYTES, size])
+    joined = []
+    for start, end in sorted(found):
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([start, end])
+    return joined
+
+
+def contents(file, ranges):
+    """A hash of the bytes in these ranges."""
+    digest = hashlib.sha256()
+    for start, end in ranges:
+        at = start
+        while at < end and (piece := os.pread(file, min(PIECE_BYTES, end - at), at)):
+            digest.update(piece)
+            at += len(piece)
+        digest.update(b"from %d to %d" % (start, at))
+    return digest.hexdigest()
+
+
+def look(path, name, seen_before):
+    """What is seen of one name, as `lstat` and reading tell it."""
+    seen = os.lstat(path)
+    entry = {
+        "name": text(name),
+        "inode": seen.st_ino,
+        "mode": "%06o" % seen.st_mode,
+        "links": seen.st_nlink,
+        "owner": "%d:%d" % (seen.st_uid, seen.st_gid),
+        "size": seen.st_size,
+        "sectors": seen.st_blocks,
+        "accessed": seen.st_atime_ns,
+        "modified": seen.st_mtime_ns,
+        "changed": seen.st_ctime_ns,
+    }
+    if stat.S_ISBLK(seen.st_mode) or stat.S_ISCHR(seen.st_mode):
+        entry["device"] = "%d:%d" % (os.major(seen.st_rdev), os.minor(seen.st_rdev))
+    if stat.S_ISLNK(seen.st_mode):
+        entry["target"] = text(os.readlink(path))
+    if stat.S_ISREG(seen.st_mode):
+        file = os.open(path, os.O_RDONLY)
+        before = seen_before.get(entry["name"], {})
+        entry["ranges"] = before.get("ranges") or ranges_with_data(file, seen.st_size)
+        entry["contents"] = contents(file, entry["ranges"])
+        os.close(file)
+    return entry
+
+
+def kind(child):
+    """What a directory says of a name's type, without asking the inode."""
+    if child.is_symlink():
+        return "symlink"
+    if child.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if child.is_file(follow_symlinks=False) else "special"
+
+
+def walk(root, name, seen_before, out):
+    path = os.path.join(root, name) if name else root
+    entry = look(path, name, seen_before)
+    children = []
+    if stat.S_ISDIR(int(entry["mode"], 8)):
+        children = sorted(os.scandir(path), key=lambda child: child.name)
+        entry["listed"] = ["%s %d %s" % (text(child.name), child.inode(), kind(child)) for child in children]
+    print(json.dumps(entry), file=out)
+    for child in children:
+        walk(root, os.path.join(name, child.name), seen_before, out)
+
+
+def main():
+    seen_before = {}
+    if len(sys.argv) > 3:
+        with open(sys.argv[3], encoding="ascii") as lines:
+            seen_before = {entry["name"]: entry for entry in map(json.loads, lines)}
+    with open(sys.argv[2], "w", encoding="ascii") as out:
+        walk(os.fsencode(sys.argv[1]), b"", seen_before, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -27,6 +27,7 @@
 //! | `feedback`, `scout`, [`rules`] | which order rules a workload comes by, and workloads that come by more |
 //! | [`semantics`] | what every crash of small scripts has in common: looked at, not judged |
 //! | [`ablate`] | each rule off in turn, until a state shows it |
+//! | [`run_watched`] | a script for a watcher of the store: recorded, not explored |
 //!
 //! Forks, mounts over them, the sets of patches and the report are those of `crash-core`, which the
 //! explorers of programs (`crash-app`) and of devices (`crash-device`) share; it uses neither of
@@ -64,6 +65,7 @@ pub mod semantics;
 pub mod standard;
 mod summary;
 mod visitor;
+mod watched;
 
 pub use ace::Workload;
 pub use backstitch_crash_core::device::ForkDevice;
@@ -74,3 +76,4 @@ pub use backstitch_crash_core::schedule::Schedule;
 pub use campaign::{Campaign, CampaignError, Failure, NoObserver, Observer, Results};
 pub use foreign::{Foreign, unexpected_of_e2fsck};
 pub use summary::{ReplayError, Replayed};
+pub use watched::{ScriptError, run_watched};

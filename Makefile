@@ -5,7 +5,7 @@ BACKSTITCH = $(or $(CARGO_TARGET_DIR),target)/release/backstitch
 HARNESS = ../shared/tools/peers/bench.py
 export PATH
 
-.PHONY: help build run run-deps test test-posix test-fsx ablate semantics soak fuzz bench figures lint deps
+.PHONY: help build run run-deps test test-posix test-fsx ablate semantics soak fuzz bench figures tour lint deps
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench: deps build ## Ours beside fuse2fs and the kernel; where the peers' harnes
 figures: build ## The papers' tables and figures beside ours, as a page: figures/figures.html (5 minutes; FIGURES="--papers 003" those only)
 	$(BACKSTITCH) bench figures --plot figures $(FIGURES)
 	@echo "Open figures/figures.html"
+
+tour: build ## The pictures and answers of docs/tour made anew, from traces (seconds)
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/tour.py
 
 lint: deps ## Formatting, clippy, documentation, licences and sources of the dependencies
 	cargo fmt --all --check

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 const ENDINGS: [&str; 6] = [".rs", ".sh", ".md", ".toml", ".txt", ".c"];
 
 fn documents(root: &Path) -> Vec<PathBuf> {
-    let in_docs = std::fs::read_dir(root.join("docs")).unwrap();
-    let mut found: Vec<PathBuf> = in_docs.map(|entry| entry.unwrap().path()).collect();
+    let directories = ["docs", "docs/tour"].map(|dir| std::fs::read_dir(root.join(dir)).unwrap());
+    let entries = directories.into_iter().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     found.retain(|path| path.extension().is_some_and(|end| end == "md"));
     found.push(root.join("README.md"));
     found

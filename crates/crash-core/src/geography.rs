@@ -1,9 +1,22 @@
 //! What each block of an image is for, as far as its layout can tell.
 
-use backstitch_layout::BlockNumber;
+use std::ops::Range;
+
 use backstitch_layout::tools::{Geography, Use};
+use backstitch_layout::{BlockNumber, InodeNumber};
 
 use crate::image::Fork;
+
+/// Blocks one behind the other that have the same purpose as long as the file system lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Which blocks.
+    pub blocks: Range<u64>,
+    /// What they are, in words.
+    pub what: &'static str,
+    /// Of inodes: the first one.
+    pub first_inode: Option<InodeNumber>,
+}
 
 /// The blocks of some images of one volume.
 pub struct Blocks(Vec<Box<dyn Geography>>);
@@ -28,6 +41,31 @@ impl Blocks {
     /// How the blocks are read; `None` of what is no file system.
     pub fn reader(&self) -> Option<&dyn Geography> {
         self.0.first().map(|first| &**first)
+    }
+
+    /// What the file system keeps at places that never change, in the first `count` blocks: superblock,
+    /// descriptors, bitmaps and inodes.
+    pub fn areas(&self, count: u64) -> Vec<Area> {
+        let mut areas: Vec<Area> = Vec::new();
+        for block in 0..count {
+            let (what, first_inode) = match self.what(block) {
+                Some(Use::Superblock) => ("superblock", None),
+                Some(Use::Descriptors) => ("group descriptors", None),
+                Some(Use::BlockBitmap(_)) => ("block bitmap", None),
+                Some(Use::InodeBitmap(_)) => ("inode bitmap", None),
+                Some(Use::Inodes(first)) => ("inode table", Some(first)),
+                _ => continue,
+            };
+            match areas.last_mut() {
+                Some(last) if last.blocks.end == block && last.what == what => last.blocks.end += 1,
+                _ => areas.push(Area {
+                    blocks: block..block + 1,
+                    what,
+                    first_inode,
+                }),
+            }
+        }
+        areas
     }
 
     /// A block in words; what is not the file system's own is a file's or a directory's.
@@ -66,5 +104,14 @@ mod tests {
         assert_eq!(count("inodes "), 64);
         assert_eq!(count("inodes 9 to 12"), 1);
         assert_eq!(count("superblock"), 5);
+        let areas = blocks.areas(8192);
+        let tables = areas.iter().filter(|area| area.first_inode.is_some());
+        let tables: Vec<_> = tables
+            .map(|area| (area.first_inode, area.blocks.end - area.blocks.start))
+            .collect();
+        let first = |number| Some(InodeNumber(number));
+        assert_eq!(tables, [(first(1), 32), (first(129), 32)]);
+        let bitmaps = areas.iter().filter(|area| area.what.contains("bitmap"));
+        assert_eq!(bitmaps.count(), 4);
     }
 }

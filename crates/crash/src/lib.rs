@@ -26,6 +26,7 @@
 //! | `feedback`, `scout`, [`rules`] | which order rules a workload comes by, and workloads that come by more |
 //! | [`semantics`] | what every crash of small scripts has in common: looked at, not judged |
 //! | [`ablate`] | each rule off in turn, until a state shows it |
+//! | [`run_watched`] | a script for a watcher of the store: recorded, not explored |
 //!
 //! Forks, mounts over them, the sets of patches and the report are those of `crash-core`, which the
 //! explorers of programs (`crash-app`) and of devices (`crash-device`) share; it uses neither of
@@ -59,6 +60,7 @@ pub mod semantics;
 pub mod standard;
 mod summary;
 mod visitor;
+mod watched;
 
 pub use backstitch_crash_core::device::ForkDevice;
 pub use backstitch_crash_core::formatted::ImageOptions;
@@ -69,3 +71,4 @@ pub use backstitch_crash_workloads::{Workload, ace, generate, provoking, rules, 
 pub use campaign::{Campaign, CampaignError, Failure, NoObserver, Observer, Results};
 pub use foreign::{Foreign, unexpected_of_e2fsck};
 pub use summary::{ReplayError, Replayed};
+pub use watched::{ScriptError, run_watched};

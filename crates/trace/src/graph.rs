@@ -10,6 +10,11 @@ use crate::record::{Change, class_word, kind_word};
 use crate::state::{Patch, Scope, Standing, State};
 use crate::svg;
 
+/// Blocks of a run that are told one by one.
+const MOST_BLOCKS: usize = 10;
+/// Operations of a patch that are.
+const MOST_OPERATIONS: usize = 3;
+
 /// How a patch stands, as it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drawn {
@@ -75,6 +80,22 @@ pub struct Node {
     pub label: String,
     /// What it belongs to.
     pub cluster: String,
+    /// The others that it belongs to: the first operations, where patches are put together by block.
+    pub about: Vec<String>,
+    /// Of a run over blocks here and there: the first of them, in words.
+    pub blocks: Vec<String>,
+    /// Its block is on its way without it.
+    pub is_rolled_back: bool,
+}
+
+impl Node {
+    /// How it stands, in words.
+    pub fn standing(&self) -> String {
+        match self.is_rolled_back {
+            true => format!("{}, rolled back", self.drawn.word()),
+            false => self.drawn.word().to_owned(),
+        }
+    }
 }
 
 /// A graph, drawn.
@@ -146,15 +167,19 @@ impl Drawing {
             patch.map(|patch| (*number, &**patch))
         });
         for (number, patch) in patches {
+            let (cluster, about) = match by {
+                By::Block => (block_of(state, patch), operations_of(state, patch)),
+                By::Operation => (operation_of(state, patch), vec![block_of(state, patch)]),
+            };
             drawing.nodes.push(Node {
                 patch: number,
                 kind: patch.kind,
                 drawn: drawn(&ready, number, patch),
-                label: label(patch),
-                cluster: match by {
-                    By::Block => block_of(state, patch),
-                    By::Operation => operation_of(state, patch),
-                },
+                label: label(state, patch),
+                cluster,
+                about,
+                blocks: scattered(state, patch),
+                is_rolled_back: patch.parts.iter().any(|part| part.is_rolled_back),
             });
             let befores = patch.befores.iter().map(|before| state.resolved(*before));
             let befores: BTreeSet<u64> = befores.filter(|b| taken.contains(b)).collect();
@@ -175,7 +200,7 @@ impl Drawing {
     }
 
     /// In the language of Graphviz's dot. Hard patches have heavy borders, as in the paper's
-    /// figures.
+    /// figures, and those that are rolled back dashed ones.
     pub fn dot(&self) -> String {
         let mut out = String::from("digraph patches {\n  rankdir=LR;\n  node [style=filled];\n");
         for (index, (name, nodes)) in self.clusters().into_iter().enumerate() {
@@ -183,13 +208,19 @@ impl Drawing {
             let _ = writeln!(out, "    label=\"{}\";", escaped(name));
             for node in nodes.iter().map(|node| &self.nodes[*node]) {
                 let width = if is_heavy(node.kind) { 3 } else { 1 };
+                let dashed = if node.is_rolled_back {
+                    ", style=\"filled,dashed\""
+                } else {
+                    ""
+                };
                 let _ = writeln!(
                     out,
-                    "    p{} [label=\"p{}\\n{}\", tooltip=\"{}\", fillcolor=\"{}\", penwidth={width}];",
+                    "    p{} [label=\"p{}\\n{}\\n{}\", tooltip=\"{}\", fillcolor=\"{}\", penwidth={width}{dashed}];",
                     node.patch,
                     node.patch,
                     escaped(&node.label),
-                    node.drawn.word(),
+                    escaped(&node.about.join(", ")),
+                    node.standing(),
                     node.drawn.colour(),
                 );
             }
@@ -211,6 +242,8 @@ impl Drawing {
                 "standing": node.drawn.word(),
                 "label": node.label,
                 "cluster": node.cluster,
+                "about": node.about,
+                "rolled_back": node.is_rolled_back,
             })
         });
         let edges = self.edges.iter();
@@ -261,23 +294,49 @@ pub(crate) fn drawn(ready: &BTreeSet<u64>, number: u64, patch: &Patch) -> Drawn 
     }
 }
 
-pub(crate) fn label(patch: &Patch) -> String {
+pub(crate) fn label(state: &State, patch: &Patch) -> String {
     if !patch.is_known {
         return "older than the trace".to_owned();
     }
     let mut label = kind_word(patch.kind).to_owned();
-    match (patch.kind, patch.changes.first()) {
-        (PatchKind::Run, _) => label += &format!(" of {} blocks", patch.parts.len()),
-        (_, Some(change)) => label += &format!(" {}", change_text(change)),
-        _ => {}
-    }
-    if patch.kind != PatchKind::Run && patch.changes_count > 1 {
-        label += &format!(" and {} more", patch.changes_count - 1);
+    if patch.kind == PatchKind::Run {
+        let count = patch.parts.len();
+        label += &format!(" of {count} block{}", plural(count));
+    } else if let Some(inodes) = inodes_text(state, patch) {
+        label += &format!(" {inodes}");
+    } else if let Some(change) = patch.changes.first() {
+        label += &format!(" {}", change_text(change));
+        if patch.changes_count > 1 {
+            label += &format!(" and {} more", patch.changes_count - 1);
+        }
     }
     if patch.is_held {
         label += ", held";
     }
     label
+}
+
+/// Which inodes a patch changes, where its block is known to hold inodes and all of its changes are
+/// remembered; of a single change also where it is.
+fn inodes_text(state: &State, patch: &Patch) -> Option<String> {
+    let (place, area) = state.area(patch.parts.first()?.block)?;
+    let inodes = area.inodes_of(place, &patch.changes);
+    if inodes.is_empty() || patch.changes_count != patch.changes.len() as u64 {
+        return None;
+    }
+    let numbers: Vec<String> = inodes.iter().map(u64::to_string).collect();
+    let text = match &numbers[..] {
+        [one] => format!("inode {one}"),
+        some => format!("inodes {}", some.join(" ")),
+    };
+    Some(match patch.changes[..] {
+        [change] => format!("{text}, {}", change_text(&change)),
+        _ => text,
+    })
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 /// A change in words: where it is in its block.
@@ -289,33 +348,99 @@ pub(crate) fn change_text(change: &Change) -> String {
             len_bytes,
         } => format!("{offset_bytes}+{len_bytes}"),
         Change::Flip { offset_bytes, mask } => {
-            format!("{} bits at {offset_bytes}", mask.count_ones())
+            let count = mask.count_ones();
+            format!("{count} bit{} at {offset_bytes}", plural(count as usize))
         }
     }
 }
 
-/// A block in words: what it holds and its number, in blocks of its own size.
-pub fn block_text(state: &State, block: u32) -> String {
-    match state.place(block) {
-        Some(place) => {
-            let number = place.offset_bytes / u64::from(place.len_bytes.max(1));
-            let volume = match place.volume {
-                0 => String::new(),
-                volume => format!(" of volume {volume}"),
-            };
-            format!("{} block {number}{volume}", class_word(place.class))
+/// A block, or several one behind the other.
+struct Blocks<'s> {
+    /// What they are: of the trace's description, or else the class.
+    what: &'s str,
+    is_described: bool,
+    volume: u32,
+    /// The numbers, in blocks of their own size.
+    first: u64,
+    last: u64,
+}
+
+impl Blocks<'_> {
+    fn text(&self) -> String {
+        let numbers = match (self.first, self.last) {
+            (first, last) if first == last => format!("block {first}"),
+            (first, last) => format!("blocks {first}–{last}"),
+        };
+        match (self.is_described, self.volume) {
+            (true, _) => format!("{} ({numbers})", self.what),
+            (false, 0) => format!("{} {numbers}", self.what),
+            (false, volume) => format!("{} {numbers} of volume {volume}", self.what),
         }
-        None => format!("block ?{block}"),
+    }
+}
+
+fn blocks(state: &State, block: u32) -> Option<Blocks<'_>> {
+    let place = state.place(block)?;
+    let number = place.offset_bytes / u64::from(place.len_bytes.max(1));
+    let described = state.area(block).map(|(_, area)| &area.what[..]);
+    Some(Blocks {
+        what: described.unwrap_or(class_word(place.class)),
+        is_described: described.is_some(),
+        volume: place.volume,
+        first: number,
+        last: number,
+    })
+}
+
+/// A block in words: what it is for and its number, in blocks of its own size.
+pub fn block_text(state: &State, block: u32) -> String {
+    blocks(state, block).map_or_else(|| format!("block ?{block}"), |block| block.text())
+}
+
+/// The blocks of a run in words, those together that lie one behind the other.
+fn blocks_texts(state: &State, patch: &Patch) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut open: Option<Blocks<'_>> = None;
+    for part in &patch.parts {
+        let next = blocks(state, part.block);
+        match (&mut open, next) {
+            (Some(open), Some(next))
+                if (open.what, open.volume) == (next.what, next.volume)
+                    && open.last.checked_add(1) == Some(next.first) =>
+            {
+                open.last = next.last;
+            }
+            (_, next) => {
+                texts.extend(open.take().map(|blocks| blocks.text()));
+                if next.is_none() {
+                    texts.push(block_text(state, part.block));
+                }
+                open = next;
+            }
+        }
+    }
+    texts.extend(open.map(|blocks| blocks.text()));
+    texts
+}
+
+/// The blocks of a run that does not lie in one place.
+fn scattered(state: &State, patch: &Patch) -> Vec<String> {
+    let texts = match patch.kind {
+        PatchKind::Run => blocks_texts(state, patch),
+        _ => Vec::new(),
+    };
+    match texts.len() {
+        1 => Vec::new(),
+        _ => the_first(texts, MOST_BLOCKS),
     }
 }
 
 pub(crate) fn block_of(state: &State, patch: &Patch) -> String {
     match (patch.kind, &patch.parts[..]) {
-        (PatchKind::Run, [first, .., last]) => format!(
-            "{} … {}",
-            block_text(state, first.block),
-            block_text(state, last.block)
-        ),
+        (PatchKind::Run, [first, rest @ ..]) => match &blocks_texts(state, patch)[..] {
+            [one] => one.clone(),
+            _ => format!("{} and {} more", block_text(state, first.block), rest.len()),
+        },
         (_, [part, ..]) => block_text(state, part.block),
         (_, []) => "no block".to_owned(),
     }
@@ -323,8 +448,30 @@ pub(crate) fn block_of(state: &State, patch: &Patch) -> String {
 
 pub(crate) fn operation_of(state: &State, patch: &Patch) -> String {
     let scope = patch.scopes.first();
-    match scope.and_then(|scope| Some((scope, state.scope(*scope)?))) {
-        Some((number, scope)) => format!("{} ({number})", scope.label),
-        None => "no operation".to_owned(),
+    let text = scope.and_then(|scope| operation_text(state, *scope));
+    text.unwrap_or_else(|| "no operation".to_owned())
+}
+
+fn operation_text(state: &State, number: u64) -> Option<String> {
+    Some(format!("{} ({number})", state.scope(number)?.label))
+}
+
+/// The operations that a patch belongs to, the first ones.
+fn operations_of(state: &State, patch: &Patch) -> Vec<String> {
+    let numbers = patch.scopes.iter();
+    let texts: Vec<String> = numbers.filter_map(|n| operation_text(state, *n)).collect();
+    match texts.is_empty() {
+        true => vec![operation_of(state, patch)],
+        false => the_first(texts, MOST_OPERATIONS),
     }
+}
+
+/// At most so many, and how many more there are.
+fn the_first(mut texts: Vec<String>, most: usize) -> Vec<String> {
+    let more = texts.len().saturating_sub(most);
+    texts.truncate(most);
+    if more > 0 {
+        texts.push(format!("and {more} more"));
+    }
+    texts
 }

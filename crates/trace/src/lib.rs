@@ -17,6 +17,7 @@
 //! The crate is beside the mounts, not below them: it depends on `store` and what is below that.
 //! Nothing that is read is trusted: a trace that was damaged, or made to harm, is an [`Error`].
 
+mod areas;
 mod codec;
 mod error;
 mod file;
@@ -33,6 +34,7 @@ pub mod stats;
 mod svg;
 pub mod why;
 
+pub use areas::Area;
 pub use error::{Damage, Error, RecordingError, Written};
 pub use file::{
     CHUNK_HEAD_BYTES, CHUNK_MAGIC, HEAD_BYTES, MAGIC, Records, Trace, VERSION, WITH_CONTENTS,

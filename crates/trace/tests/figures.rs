@@ -214,11 +214,46 @@ fn the_names_of_figure_4_are_drawn_before_and_after_the_write() {
     let b = draw(Moment::Batch(1));
     assert_eq!(kind(&b, before), Some((PatchKind::Hard, Drawn::InFlight)));
     assert_eq!(kind(&b, d2), Some((PatchKind::Soft, Drawn::Waiting)));
+    let dashed = |drawing: &Drawing| {
+        let rolled_back = drawing.nodes.iter().filter(|node| node.is_rolled_back);
+        let patches: Vec<u64> = rolled_back.map(|node| node.patch).collect();
+        let (dot, svg) = (drawing.dot(), drawing.svg());
+        // One more in the legend.
+        let in_legend = usize::from(!patches.is_empty());
+        assert_eq!(dot.matches("dashed").count(), patches.len(), "{dot}");
+        let in_svg = svg.matches("stroke-dasharray").count();
+        assert_eq!(in_svg, patches.len() + in_legend, "{svg}");
+        patches
+    };
+    assert_eq!((dashed(&a), dashed(&b)), (Vec::new(), vec![d2]));
+    let of_d2 = b.nodes.iter().find(|node| node.patch == d2).unwrap();
+    assert_eq!(of_d2.standing(), "waiting, rolled back");
     let c = draw(Moment::End);
+    assert!(dashed(&c).is_empty(), "the block is no longer on its way");
     assert_eq!(d2, d3, "they are one patch");
     assert_eq!(kind(&c, before), Some((PatchKind::Hard, Drawn::Committed)));
     assert_eq!(kind(&c, number), Some((PatchKind::Hard, Drawn::Ready)));
     assert_eq!(kind(&c, d2), Some((PatchKind::Hard, Drawn::Waiting)));
+}
+
+#[test]
+fn nothing_is_rolled_back_of_a_block_whose_batch_has_failed() {
+    let mut bench = Bench::new(Optimisations::BOTH);
+    bench.bytes("a", (DATA, 0, 8), &[]);
+    bench.bytes("i", (INODES, 0, 4), &[]);
+    bench.bytes("b", (DATA, 64, 8), &["i"]);
+    bench.bytes("i2", (INODES, 64, 4), &["b"]);
+    let batch = bench.store.next_batch(Goal::All, Duration::ZERO, 1 << 20);
+    let rolled_back = |drawing: &Drawing| drawing.nodes.iter().any(|node| node.is_rolled_back);
+    bench.store.tell_failed(&batch);
+    let bytes = bench.recorder.finish();
+    let trace = Trace::new(&bytes).unwrap();
+    let draw = |moment| {
+        let state = state_at(&trace, moment, Keep::Live).unwrap();
+        Drawing::of(&state, By::Block, &Wanted::default())
+    };
+    assert!(rolled_back(&draw(Moment::Batch(1))));
+    assert!(!rolled_back(&draw(Moment::End)));
 }
 
 fn before_the_first_write(trace: &Trace<'_>) -> Moment {

@@ -39,6 +39,7 @@ impl Machine {
         let scope = operations::create(parent, name, &new);
         let (inode, attributes) = self.mount.run(scope, watcher, |fs, v, now| {
             let inode = fs.create(v, parent, name, &new, now)?;
+            v.tell_made(u64::from(inode.0));
             Ok((inode, fs.attributes(v, inode)))
         })?;
         let attributes = attributes.map_err(Stop::into_error)?;

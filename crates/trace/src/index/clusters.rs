@@ -184,7 +184,7 @@ pub fn block(state: &State, block: u32) -> Value {
         };
         told.push(json!({
             "patch": number,
-            "change": label(patch),
+            "change": label(state, patch),
             "standing": drawn(&ready, number, patch).word(),
             "operation": operation_of(state, patch),
             "is_whole_block": is_heavy(patch.kind) && changes.is_empty(),

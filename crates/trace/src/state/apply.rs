@@ -96,7 +96,7 @@ impl State {
                 self.batches.insert(number, written);
             }
             Record::Flushed { number } => self.flushed(number),
-            Record::Failed { number } => drop(self.batches.remove(&number)),
+            Record::Failed { number } => self.failed(number),
             Record::Awaited { ticket, patches } => {
                 self.waits.insert(ticket, patches.to_vec());
             }
@@ -241,6 +241,7 @@ impl State {
                     block,
                     is_in_flight,
                     is_stable: false,
+                    is_rolled_back: false,
                 });
             }
             Arc::make_mut(self.blocks.entry(block).or_default())
@@ -387,6 +388,7 @@ impl State {
     fn write(&mut self, block: u32, rolled_back: u32, patches: &[u64]) {
         let left_out = self.left_out(block, patches);
         self.mismatches += u64::from(left_out.len() as u32 != rolled_back);
+        self.note_rolled_back(block, &left_out);
         for number in patches {
             let Some(patch) = self.patches.get_mut(number).map(Arc::make_mut) else {
                 continue;
@@ -405,14 +407,40 @@ impl State {
         self.written.push(block);
     }
 
+    /// These patches of a block, in the order of their numbers, and no others are left out of the
+    /// version on its way.
+    fn note_rolled_back(&mut self, block: u32, left_out: &[u64]) {
+        let here: Vec<u64> = self.patches_of(block).collect();
+        for number in here {
+            let is_left_out = left_out.binary_search(&number).is_ok();
+            let Some(patch) = self.patches.get_mut(&number) else {
+                continue;
+            };
+            let differs = |part: &Part| part.block == block && part.is_rolled_back != is_left_out;
+            if patch.parts.iter().any(differs) {
+                let parts = Arc::make_mut(patch).parts.iter_mut();
+                let parts = parts.filter(|part| part.block == block);
+                parts.for_each(|part| part.is_rolled_back = is_left_out);
+            }
+        }
+    }
+
     /// What is on its way with a batch is on stable storage from here on. The commits, which the
     /// trace has next, tell the same of whole patches once more.
     fn flushed(&mut self, number: u64) {
         for block in self.batches.remove(&number).unwrap_or_default() {
+            self.note_rolled_back(block, &[]);
             let here: Vec<u64> = self.in_flight_of(block).collect();
             for number in here {
                 self.arrive(block, number);
             }
+        }
+    }
+
+    /// Nobody knows what of a batch is there, and it is no longer on its way.
+    fn failed(&mut self, number: u64) {
+        for block in self.batches.remove(&number).unwrap_or_default() {
+            self.note_rolled_back(block, &[]);
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use backstitch_store::PatchKind;
 
+use crate::areas::{Area, Areas};
 use crate::file::Trace;
 use crate::names::Names;
 use crate::record::{Change, Place};
@@ -57,6 +58,9 @@ pub struct Part {
     pub is_in_flight: bool,
     /// It is on stable storage: of a run whose other blocks are not, where the state keeps everything.
     pub is_stable: bool,
+    /// The version of the block that is on its way was put together without the patch: it was rolled
+    /// back there.
+    pub is_rolled_back: bool,
 }
 
 /// A patch.
@@ -131,6 +135,7 @@ pub struct State {
     scopes: BTreeMap<u64, Arc<Scope>>,
     scope: Option<u64>,
     names: Names,
+    areas: Areas,
     /// What was written since the last batch; of each batch on its way, its blocks.
     written: Vec<u32>,
     batches: BTreeMap<u64, Vec<u32>>,
@@ -173,6 +178,7 @@ impl State {
             scopes: BTreeMap::new(),
             scope: None,
             names: Names::new(None),
+            areas: Areas::default(),
             written: Vec::new(),
             batches: BTreeMap::new(),
             waits: BTreeMap::new(),
@@ -189,6 +195,7 @@ impl State {
     pub fn of(trace: &Trace<'_>, keep: Keep) -> State {
         State {
             names: Names::new(trace.description["root"].as_u64()),
+            areas: Areas::of(&trace.description),
             ..State::new(keep)
         }
     }
@@ -247,6 +254,12 @@ impl State {
     /// Where a block is.
     pub fn place(&self, block: u32) -> Option<&Place> {
         self.places.get(u64::from(block))
+    }
+
+    /// What a block is in, as far as the trace's description says so.
+    pub(crate) fn area(&self, block: u32) -> Option<(&Place, &Area)> {
+        let place = self.place(block)?;
+        Some((place, self.areas.at(place)?))
     }
 
     /// The patches of a block that are not on stable storage.

@@ -34,7 +34,7 @@ fn words(state: &State, number: u64) -> String {
 }
 
 fn of_patch(state: &State, patch: &Patch) -> String {
-    let mut text = label(patch);
+    let mut text = label(state, patch);
     if !patch.parts.is_empty() {
         text += &format!(" of {}", block_of(state, patch));
     }
@@ -60,7 +60,7 @@ fn document(state: &State, number: u64) -> Value {
     };
     json!({
         "patch": number,
-        "change": label(patch),
+        "change": label(state, patch),
         "block": (!patch.parts.is_empty()).then(|| block_of(state, patch)),
         "operation": operation(state, patch),
         "standing": standing(state, number, patch),

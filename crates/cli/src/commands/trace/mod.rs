@@ -4,6 +4,7 @@ mod graph;
 mod output;
 mod record;
 mod replay;
+mod script;
 mod serve;
 mod show;
 mod stats;
@@ -21,6 +22,8 @@ const COMMAND: &str = "trace";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch trace record -o t.trace /mnt -- cp -r src /mnt     record a mount while a command runs
+  backstitch trace record -o t.trace --script 'mkdir d; creat d/a; fsync d/a'
+                                                                a script in memory, without a mount
   backstitch trace show t.trace --path /src/main.c              what became of one file's changes
   backstitch trace graph t.trace --at 1.5s --format svg > g.svg
   backstitch trace why t.trace --at 1.5s --path /src/main.c     why it is not on the disk yet

@@ -2,11 +2,14 @@
 
 use super::COMMAND;
 use super::output::{Output, Taken};
+use super::script;
 use crate::commands::bench::seconds;
 use crate::commands::stats::failure;
 use backstitch_files::error::{Error, Result, host, warn_line};
 use backstitch_files::show;
+use backstitch_formats::{Layout, usual};
 use backstitch_fuse::{TraceEnd, TraceStream};
+use backstitch_vfs::Ordering;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -33,10 +36,15 @@ runs), and recorded up to its unmount. Without it the mount is the one that the 
 it, may record a mount, one recording at a time. What happens faster than it can be written ends the trace: the mount is never made to wait.
 FILE must not lie in the mount. The exit status is the command's.
 
+With --script nothing is mounted: the operations, as crash fs --script takes them, run in memory on a new file system of 8 MiB, and the same
+script gives the same trace every time. Nothing is written but what the script says: round writes one batch of what need not wait, fsync and
+sync write what they promise, log-close ends a journal's transaction.
+
 Examples:
   backstitch trace record -o t.trace /mnt -- cp -r src /mnt/src
   backstitch trace record -o t.trace --seconds 10 /mnt
-  backstitch trace record -o t.trace --contents disk.img -- sh -c 'echo hello > file'"
+  backstitch trace record -o t.trace --contents disk.img -- sh -c 'echo hello > file'
+  backstitch trace record -o t.trace --script 'mkdir d; sync; creat d/a; write d/a 0 1000; round'"
 )]
 pub(super) struct Args {
     /// The mount, or an image
@@ -46,16 +54,25 @@ pub(super) struct Args {
     command: Vec<OsString>,
     /// The trace to write, which is replaced if it exists
     #[arg(short, long, value_name = "FILE", default_value = "backstitch.trace")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
     /// Record the bytes of what is written too, for replay
     #[arg(long)]
     contents: bool,
     /// How long, without a command
     #[arg(long, value_name = "SECONDS", conflicts_with = "command", value_parser = seconds)]
     seconds: Option<f64>,
+    /// Operations to run in memory instead, separated by semicolons
+    #[arg(long, value_name = "OPERATIONS", conflicts_with_all = ["target", "command", "seconds", "contents"])]
+    script: Option<String>,
+    /// The mechanism that the script runs under, as mount --ordering takes it
+    #[arg(long, value_name = "MODE", default_value = "soft", requires = "script", conflicts_with_all = ["target", "command"])]
+    pub(super) ordering: Ordering,
+    /// The type of the script's file system: one of those that mkfs makes
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = usual().name(), requires = "script", conflicts_with_all = ["target", "command"])]
+    pub(super) layout: Layout,
     /// One JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// What is to become of a signal that would end the command.
@@ -75,6 +92,9 @@ impl Told {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(script) = &args.script {
+        return script::run(args, script);
+    }
     let told = catch_signals()?;
     let target = args.target.clone().unwrap_or_else(|| PathBuf::from("."));
     match std::fs::metadata(&target) {

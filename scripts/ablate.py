@@ -29,6 +29,8 @@ ONLY_UFS = (
     "initialised,pointers-go,clean-taken,record-kept,clean-only-after,groups-are,record-is-of-last,if-cleared,"
     "clears-dead,frees-after-clearing"
 )
+# The logs of operations state it, and the layouts too.
+SHARED = "group-after-earlier-groups"
 WHOLE, HALF = ["--form", "whole"], ["--form", "first,last,only-oldest,only-newest,merged"]
 
 
@@ -107,7 +109,7 @@ def table(columns, wanted=lambda row: True, with_text=True):
     return lines
 
 
-def sums(found, names):
+def sums(found, names, wanted=lambda row: True):
     """How many rules came to what, and how long it took."""
     verdicts = ["found", "tested", "implied", "alike", "survived", "not_reached"]
     lines = [
@@ -115,7 +117,7 @@ def sums(found, names):
         "|---" * (len(verdicts) + 2) + "|",
     ]
     for name in names:
-        counts = collections.Counter(row["verdict"] for row in found[name]["rows"])
+        counts = collections.Counter(row["verdict"] for row in filter(wanted, found[name]["rows"]))
         numbers = [str(counts[verdict]) for verdict in verdicts] + [f"{found[name]['cpu_seconds']:.0f}"]
         lines.append(f"| `{name.removeprefix('half ')}` | " + " | ".join(numbers) + " |")
     return lines
@@ -126,10 +128,12 @@ def text(found):
     of = lambda names, prefix="": {name: found[prefix + name]["rows"] for name in names}
     is_shown = lambda row: row["verdict"] != "not_reached"
     half = of(MECHANISMS, "half ")
-    lines = sums(found, MECHANISMS) + [""] + table(of(MECHANISMS))
+    # What is stated by one mechanism, or for UFS, has a table of its own.
+    own = {row["site"] for name in WITHOUT_LOG + ["lffs-file", "ufs2"] for row in found[name]["rows"]} - {SHARED}
+    is_shared = lambda row: row["site"] not in own
+    lines = sums(found, MECHANISMS, is_shared) + [""] + table(of(MECHANISMS), is_shared)
     lines += ["", "The rules of the mechanisms that order writes without a log:", ""] + table(of(WITHOUT_LOG))
-    others = lambda row: row["site"] != "group-after-earlier-groups"
-    lines += ["", "The rules of the logs of operations:", ""] + table(of(["lffs-file"]), others)
+    lines += ["", "The rules of the logs of operations:", ""] + table(of(["lffs-file"]), lambda row: row["site"] != SHARED)
     lines += ["", "The rules that only UFS comes by:", ""] + table({"soft": found["ufs2"]["rows"]})
     lines += [
         "",

@@ -364,6 +364,11 @@ const SCRIPTS: &[(&str, &str)] = &[
             "engage 1; write a 100 100; disengage 1; sync-group 1",
         ),
     ),
+    // A write that changes no size and no time: nothing else is waited for with it.
+    (
+        "groups-overwritten-and-synced",
+        "creat b; write b 0 3000; sync; engage 1; write b 0 900; disengage 1; sync-group 1",
+    ),
     (
         "groups-new-files",
         "creat a; write a 0 3000; mkdir d; creat gone; link gone kept; sync; engage 1; creat f; append f 500; disengage 1; \

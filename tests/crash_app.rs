@@ -164,6 +164,90 @@ fn a_rename_without_fsync_loses_contents_under_async() {
     assert_eq!(damaged, Some(failures.len() - 1), "{failures:?}");
 }
 
+/// A program that saves by a rename. The new version has been synced before it was written, and not
+/// since.
+const SAVES: &str = "\
+# backstitch trace 1
+# image size=8388608 block=1024 uid=0 gid=0
+as 0 0 644
+creat config #257
+write #257 0 hex:6f6c64
+sync
+# setup ends
+creat config.new #258
+fsync #258
+write #258 0 hex:6e6577
+rename config.new config
+said saved%0a
+";
+
+/// The first failure of that program by a check, and the trace of its patches.
+fn failure_of_saves(scratch: &Scratch, check: &str) -> (Value, PathBuf) {
+    let (program, patches) = (scratch.path("program.trace"), scratch.path("patches.trace"));
+    std::fs::write(&program, SAVES).unwrap();
+    let mut command = backstitch();
+    command.args(["crash", "app", "--json", "--check", check, "--trace"]);
+    command.arg(program).arg("--record").arg(&patches);
+    let outcome = run_within(&mut command, Duration::from_secs(300));
+    let failures = expect_failures(outcome);
+    (failures[0].clone(), patches)
+}
+
+/// The trace ends with the patches that the report shows, under the same numbers.
+fn expect_trace(graph: &Value, trace: &Path) {
+    let mut command = backstitch();
+    command
+        .args(["trace", "graph", "--format", "json"])
+        .arg(trace);
+    let drawn = run_within(&mut command, Duration::from_secs(60)).expect_success();
+    let drawn = drawn.json();
+    let nodes = drawn["nodes"].as_array().unwrap();
+    let patches = graph["patches"].as_array().unwrap();
+    assert!(!patches.is_empty(), "{graph}");
+    for patch in patches {
+        let is_there = nodes.iter().any(|node| node["patch"] == patch["number"]);
+        assert!(is_there, "{patch} is not in {drawn}");
+    }
+}
+
+#[test]
+fn the_missing_fsync_is_drawn_and_told() {
+    require!("fuse", "backstitch");
+    let scratch = Scratch::new("crash_app_graph");
+    let whole = "case $(cat config) in old|new) ;; *) echo neither; exit 1;; esac";
+    let (failure, trace) = failure_of_saves(&scratch, whole);
+    let graph = &failure["graph"];
+    let end = |end: &Value| &graph["patches"][end.as_u64().expect("a patch") as usize];
+    let missing = graph["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 1, "{graph}");
+    let (after, before) = (end(&missing[0]["after"]), end(&missing[0]["befores"][0]));
+    for (patch, state, operation) in [
+        (after, "on disk", "rename /config.new /config"),
+        (before, "missing", "write /config.new 0+3"),
+    ] {
+        assert_eq!(patch["state"], state, "{graph}");
+        assert_eq!(patch["operation"], operation, "{graph}");
+    }
+    let said = text(graph, "said");
+    assert!(
+        said.contains("An fsync of what \"write /config.new 0+3\" changed, before \"rename"),
+        "{said}"
+    );
+    expect_trace(graph, &trace);
+    // What was said to be saved is lost: no order of the changes forbids that.
+    let kept = "grep -q saved $BACKSTITCH_OUTPUT || exit 0; [ \"$(cat config)\" = new ]";
+    let (failure, trace) = failure_of_saves(&scratch, kept);
+    let graph = &failure["graph"];
+    let order = &graph["missing"][0];
+    assert!(
+        order["after"].is_null() && order["befores"][0].is_u64(),
+        "{graph}"
+    );
+    let said = text(graph, "said");
+    assert!(said.contains("before the program relied on it"), "{said}");
+    expect_trace(graph, &trace);
+}
+
 #[test]
 fn a_rename_after_fsync_is_whole_under_soft() {
     require!("fuse", "backstitch");

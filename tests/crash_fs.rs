@@ -144,6 +144,7 @@ fn no_state_of_aces_workloads_leaves_anything_with_a_journal() {
 fn without_order_damage_is_found_at_once_and_found_again() {
     let scratch = Scratch::new("crash-fs-async");
     let image = scratch.path("kept.img");
+    let trace = scratch.path("failing.trace");
     let arguments = [
         "--ordering",
         "async",
@@ -152,6 +153,8 @@ fn without_order_damage_is_found_at_once_and_found_again() {
         "--json",
         "--keep",
         image.to_str().unwrap(),
+        "--record",
+        trace.to_str().unwrap(),
     ];
     let outcome = crash_fs(&arguments);
     assert_eq!(outcome.code, Some(1), "{}", outcome.describe());
@@ -167,13 +170,14 @@ fn without_order_damage_is_found_at_once_and_found_again() {
     // The line that replays it is for a shell; here the binary under test stands in for the
     // installed one.
     let line = failure["replay"].as_str().unwrap();
-    let again = scratch.path("again.img");
+    let (again, trace_again) = (scratch.path("again.img"), scratch.path("again.trace"));
     let binary = backstitch();
     let line = line.replacen("backstitch", &binary.get_program().to_string_lossy(), 1);
     let mut shell = std::process::Command::new("sh");
+    let (keep, record) = (again.display(), trace_again.display());
     shell
         .arg("-c")
-        .arg(format!("{line} --keep {}", again.display()));
+        .arg(format!("{line} --keep {keep} --record {record}"));
     let outcome = run_within(&mut shell, Duration::from_secs(60));
     assert_eq!(outcome.code, Some(1), "{}", outcome.describe());
     assert!(
@@ -181,10 +185,36 @@ fn without_order_damage_is_found_at_once_and_found_again() {
             .text()
             .contains(failure["verdict"].as_str().unwrap())
     );
-    assert_eq!(
-        std::fs::read(&image).unwrap(),
-        std::fs::read(&again).unwrap()
-    );
+    for (first, second) in [(&image, &again), (&trace, &trace_again)] {
+        assert_eq!(
+            std::fs::read(first).unwrap(),
+            std::fs::read(second).unwrap()
+        );
+    }
+    expect_graph(failure, &trace);
+}
+
+/// The report shows which order is missing, and the patches that a trace of the run ends with.
+fn expect_graph(failure: &Value, trace: &Path) {
+    let graph = &failure["graph"];
+    let patches = graph["patches"].as_array().unwrap();
+    let order = &graph["missing"][0];
+    let end = |end: &Value| &patches[end.as_u64().expect("a patch") as usize];
+    let before = &order["befores"][0];
+    assert_eq!(end(&order["after"])["state"], "on disk", "{graph}");
+    assert_eq!(end(before)["state"], "missing", "{graph}");
+    let mut command = backstitch();
+    command
+        .args(["trace", "graph", "--format", "json"])
+        .arg(trace);
+    let drawn = run_within(&mut command, Duration::from_secs(60)).expect_success();
+    let drawn = drawn.json();
+    let nodes = drawn["nodes"].as_array().unwrap();
+    for patch in patches {
+        let is_it = |node: &&Value| node["patch"] == patch["number"];
+        let node = nodes.iter().find(is_it);
+        assert!(node.is_some(), "{patch} is not in {drawn}");
+    }
 }
 
 #[test]
@@ -216,7 +246,7 @@ fn the_same_seed_gives_the_same_page() {
     };
     let first = page("first.html", "1");
     assert!(
-        first.contains("<html") && first.contains("--replay"),
+        first.contains("<html") && first.contains("--replay") && first.contains(">missing</text>"),
         "{first}"
     );
     assert_eq!(first, page("second.html", "2"));

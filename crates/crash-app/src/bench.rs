@@ -205,6 +205,6 @@ pub(crate) fn raise_file_limit() {
 }
 
 /// Writes an image to a file.
-pub(crate) fn keep(state: &Fork, path: &Path) -> Result<(), StepError> {
-    std::fs::write(path, state.to_bytes()).map_err(at("cannot keep the image", path))
+pub(crate) fn keep(bytes: &[u8], path: &Path) -> Result<(), StepError> {
+    std::fs::write(path, bytes).map_err(at("cannot keep the failure", path))
 }

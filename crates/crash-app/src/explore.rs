@@ -8,17 +8,21 @@ use backstitch_crash_core::error::StepError;
 use backstitch_crash_core::fewest;
 use backstitch_crash_core::frontier::{Frontier, Node, States};
 use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::missing::{Question, Said, missing};
 use backstitch_crash_core::operation::Operation;
+use backstitch_crash_core::report::graph::Graph;
 use backstitch_crash_core::report::{Failure, Kind, Progress, Report};
+use backstitch_crash_core::scene::{Told, rank};
 use parking_lot::Mutex;
 
 use crate::bench::{self, Bench, DAMAGED};
 use crate::choose::{Choice, Job, choose};
 use crate::error::{AppError, AppResult};
 use crate::explain::{self, Images};
+use crate::graph::{self, MOST_ASKED, NOT_ASKED};
 use crate::options::Options;
 use crate::place::{Cut, Place};
-use crate::player::{Moment, play};
+use crate::player::{Moment, play, play_recorded};
 use crate::trace::Trace;
 
 /// The most failures that are described. The others are counted.
@@ -73,7 +77,7 @@ pub fn explore(
             trace,
             said: &said,
             place: choice.jobs[job].place.clone(),
-            keep: options.keep.as_deref().filter(|_| failures.is_empty()),
+            is_kept: failures.is_empty(),
         };
         let failure = again.smallest(&image, &verdict)?;
         // Made small, it may be one that is known.
@@ -245,7 +249,8 @@ struct Again<'a, 'b> {
     trace: &'a Trace,
     said: &'a [u8],
     place: Place,
-    keep: Option<&'a std::path::Path>,
+    /// Its image and its trace are kept, where that is asked for.
+    is_kept: bool,
 }
 
 impl Again<'_, '_> {
@@ -267,7 +272,7 @@ impl Again<'_, '_> {
             done = Some(act(self, moment, nodes, states));
             false
         };
-        play(image, trace, ordering, &variant, &mut audience)?;
+        play_recorded(image, trace, ordering, &variant, &mut audience)?;
         done.unwrap_or_else(|| {
             Err(AppError::NoState {
                 place: self.place.to_string(),
@@ -312,6 +317,7 @@ impl Again<'_, '_> {
             let missing = fewest(&list(false), &mut |m| fails(&Cut::But(m.to_vec())))?;
             let there = fewest(&list(true), &mut |p| fails(&Cut::Only(p.to_vec())))?;
             let minimised = left > 0;
+            let part = Cut::Only(there.clone());
             let small = match missing.len() <= there.len() + 4 {
                 true => Cut::But(missing),
                 false => Cut::Only(there),
@@ -331,11 +337,61 @@ impl Again<'_, '_> {
                 }
                 verdict => (small, verdict, minimised),
             };
+            let part = part.included(&nodes).unwrap_or_else(|| chosen.clone());
+            let told = again.told(moment, &nodes, &mut states, (&chosen, &part), &verdict)?;
             let mut failure = again.describe(moment, &nodes, &mut states, &chosen, &verdict);
             failure.minimised = minimised;
             again.keep(&nodes, &mut states, &chosen)?;
+            failure.graph = again.graph(moment, &nodes, &mut states, &chosen, &told)?;
             Ok(failure)
         })
+    }
+
+    /// What order is missing. `part` of the state fails as well.
+    fn told(
+        &mut self,
+        moment: &Moment<'_>,
+        nodes: &[Node],
+        states: &mut States,
+        (state, part): (&[bool], &[bool]),
+        failed: &Verdict,
+    ) -> AppResult<Told> {
+        let befores: Vec<Vec<usize>> = nodes.iter().map(|node| node.befores.clone()).collect();
+        let patches = states.pending(nodes);
+        let question = Question {
+            befores: &befores,
+            state,
+            part,
+            rank: &|at| rank(&patches[at]),
+            most: MOST_ASKED,
+        };
+        let found = missing(&question, &mut |set| {
+            let verdict = self.judge(moment, nodes, states, set)?;
+            Ok::<Said, AppError>(match verdict {
+                Verdict::Good => Said::Good,
+                verdict if is_damage(&verdict) == is_damage(failed) => Said::Alike,
+                _ => Said::Otherwise,
+            })
+        });
+        Ok(Told::Patches(found?))
+    }
+
+    fn graph(
+        &self,
+        moment: &Moment<'_>,
+        nodes: &[Node],
+        states: &mut States,
+        included: &[bool],
+        told: &Told,
+    ) -> AppResult<Option<Graph>> {
+        let Some(recorder) = moment.recorder else {
+            return Ok(None);
+        };
+        let (graph, trace) = graph::graph(recorder, nodes, states, included, told);
+        if let Some(path) = self.options.record.as_deref().filter(|_| self.is_kept) {
+            bench::keep(&trace, path)?;
+        }
+        Ok(Some(graph))
     }
 
     fn no_state(&self, patches: usize) -> AppError {
@@ -346,10 +402,10 @@ impl Again<'_, '_> {
     }
 
     fn keep(&self, nodes: &[Node], states: &mut States, included: &[bool]) -> AppResult<()> {
-        match self.keep {
-            Some(path) => Ok(bench::keep(&states.fork(nodes, included), path)?),
-            None => Ok(()),
+        if let Some(path) = self.options.keep.as_deref().filter(|_| self.is_kept) {
+            bench::keep(&states.fork(nodes, included).to_bytes(), path)?;
         }
+        Ok(())
     }
 
     fn describe(
@@ -390,6 +446,7 @@ impl Again<'_, '_> {
             blocks,
             replay: format!("{} --replay {}", self.options.replay_command, self.place),
             minimised: false,
+            graph: None,
         }
     }
 }
@@ -423,15 +480,17 @@ pub fn replay(trace: &Trace, options: &Options, place: &str) -> AppResult<Report
         trace,
         said: &said,
         place: place.clone(),
-        keep: options.keep.as_deref(),
+        is_kept: true,
     };
     let failure = again.there(&image, |again, moment, nodes, mut states| {
         let Some(included) = again.place.cut.included(&nodes) else {
             return Err(again.no_state(nodes.len()));
         };
         let verdict = again.judge(moment, &nodes, &mut states, &included)?;
+        let mut described = again.describe(moment, &nodes, &mut states, &included, &verdict);
+        let told = Told::Nothing(NOT_ASKED);
+        described.graph = again.graph(moment, &nodes, &mut states, &included, &told)?;
         again.keep(&nodes, &mut states, &included)?;
-        let described = again.describe(moment, &nodes, &mut states, &included, &verdict);
         Ok((verdict != Verdict::Good).then_some(described))
     })?;
     let found = Found {

@@ -15,7 +15,7 @@
 //! 3. `bench` recovers each of them as a user does: mounted, over a copy that is thrown away. The
 //!    user's check looks at it, and is told what the program had said before the power went.
 //! 4. Of a state that fails, `explore` looks for the fewest changes that are missing, or there, and
-//!    still fail; `explain` tells what they are.
+//!    still fail; `explain` tells what they are, and `graph` which order is missing among them.
 //!
 //! # What is fair
 //!
@@ -40,6 +40,7 @@ mod choose;
 mod error;
 mod explain;
 mod explore;
+mod graph;
 mod options;
 mod place;
 mod player;

@@ -29,6 +29,8 @@ pub struct Options {
     pub replay_command: String,
     /// Where the image of the first failing state goes.
     pub keep: Option<PathBuf>,
+    /// Where the patches of the run up to that state go, as a trace.
+    pub record: Option<PathBuf>,
     /// Once this is set, the exploration ends before the next state, and cleans up.
     pub stop: Arc<AtomicBool>,
 }

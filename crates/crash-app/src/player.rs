@@ -3,9 +3,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use backstitch_crash_core::image::Fork;
-use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
+use backstitch_crash_core::mount::{Engine, Mount, Nobody, Recorder, Watcher};
 use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::operations;
@@ -36,6 +37,8 @@ pub(crate) struct Moment<'a> {
     pub(crate) mount: &'a Mount,
     /// What the files are called.
     pub(crate) tree: &'a Tree,
+    /// What writes down the patches of the run, where something does.
+    pub(crate) recorder: Option<&'a Recorder>,
 }
 
 /// Sees the moments. Answers whether the run is to go on.
@@ -47,6 +50,27 @@ pub(crate) fn play(
     trace: &Trace,
     ordering: Ordering,
     variant: &Variant,
+    audience: Audience<'_>,
+) -> AppResult<Vec<String>> {
+    play_with(image, trace, (ordering, variant), false, audience)
+}
+
+/// The same; what happens in the patch graph is written down.
+pub(crate) fn play_recorded(
+    image: &Fork,
+    trace: &Trace,
+    ordering: Ordering,
+    variant: &Variant,
+    audience: Audience<'_>,
+) -> AppResult<()> {
+    play_with(image, trace, (ordering, variant), true, audience).map(drop)
+}
+
+fn play_with(
+    image: &Fork,
+    trace: &Trace,
+    (ordering, variant): (Ordering, &Variant),
+    is_recorded: bool,
     audience: Audience<'_>,
 ) -> AppResult<Vec<String>> {
     let engine = Engine {
@@ -65,7 +89,9 @@ pub(crate) fn play(
         }
     };
     let mut player = Player::new(image, engine).map_err(failed(0))?;
+    let recorder = is_recorded.then(|| player.mount.record());
     let mut stage = Stage {
+        recorder,
         number: 0,
         begun: 0,
         said: 0,
@@ -167,6 +193,7 @@ fn write_back(
 
 /// Stands between the engine and the audience, and counts.
 struct Stage<'a, 'b> {
+    recorder: Option<Arc<Recorder>>,
     number: usize,
     begun: usize,
     said: usize,
@@ -191,6 +218,7 @@ impl Watcher for Stage<'_, '_> {
             said: self.said,
             mount,
             tree: &self.tree.borrow(),
+            recorder: self.recorder.as_deref(),
         };
         self.over = !(self.audience)(&moment);
     }
@@ -389,7 +417,9 @@ impl Player {
         };
         let scope = operations::create(directory, name, &new);
         let inode = self.mount.run(scope, w, |fs, v, now| {
-            fs.create(v, directory, name, &new, now)
+            let inode = fs.create(v, directory, name, &new, now)?;
+            v.tell_made(inode.0.into());
+            Ok(inode)
         })?;
         if let Some(label) = label {
             self.labels.insert(label, inode);

@@ -258,6 +258,7 @@ fn the_same_seed_chooses_the_same_states() {
             command: String::new(),
             replay_command: String::new(),
             keep: None,
+            record: None,
             stop: Arc::new(AtomicBool::new(false)),
         };
         choose(&image, &trace, &options).unwrap().jobs

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use backstitch_device::Buffer;
-use backstitch_store::{BlockClass, BlockSeal, PatchKind, SnapshotPatch, Store};
+use backstitch_store::{BlockClass, BlockSeal, PatchId, PatchKind, SnapshotPatch, Store};
 use rustc_hash::FxHashMap;
 
 use crate::classes::Choices;
@@ -24,6 +24,8 @@ pub struct Node {
     block: usize,
     /// Its number among the patches of its block.
     bit: usize,
+    /// Which patch of the graph it is; of a block of a run, the run.
+    pub id: PatchId,
     /// What it changes.
     pub class: BlockClass,
     /// How.
@@ -38,6 +40,7 @@ impl Node {
         Node {
             block: 0,
             bit: 0,
+            id: PatchId::COMMITTED,
             class,
             kind,
             befores,
@@ -74,6 +77,54 @@ struct Patched {
     last: (Mask, u128),
     /// What the bytes on disk add to the fingerprint.
     disk_fingerprint: u128,
+}
+
+/// A patch that is not on disk, as it is described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Which patch of the graph it is; of a block of a run, the run.
+    pub id: PatchId,
+    /// The block that it changes.
+    pub block: u64,
+    /// What it changes.
+    pub class: BlockClass,
+    /// How.
+    pub kind: PatchKind,
+    /// Those that must be on disk before it, as places in the list that it is in.
+    pub befores: Vec<usize>,
+    /// It is on its way there.
+    pub in_flight: bool,
+}
+
+/// The patches of a store that are not on disk, also while some of them are on their way. Those that
+/// cannot be there yet, since they wait for something that nobody has released, are not among them.
+pub fn pending(store: &Store) -> Vec<Pending> {
+    let patches = store.graph().snapshot();
+    let (befores, is_held) = real_befores(&patches);
+    let mut place = vec![usize::MAX; patches.len()];
+    let mut found = Vec::new();
+    for (index, patch) in patches.iter().enumerate() {
+        let Some(id) = patch.block.filter(|_| !is_held[index]) else {
+            continue;
+        };
+        place[index] = found.len();
+        found.push(Pending {
+            id: patch.id,
+            block: store.place_of(id).1,
+            class: store.class_of(id),
+            kind: patch.kind,
+            befores: befores[index].clone(),
+            in_flight: patch.in_flight,
+        });
+    }
+    for (at, pending) in found.iter_mut().enumerate() {
+        let real = pending.befores.iter().map(|before| place[*before]);
+        let mut real: Vec<usize> = real.filter(|before| *before != at).collect();
+        real.sort_unstable();
+        real.dedup();
+        pending.befores = real;
+    }
+    found
 }
 
 /// The patches of a store that are not on disk, none of them on its way.
@@ -171,6 +222,7 @@ impl Frontier {
             self.nodes.push(Node {
                 block: states.blocks.len(),
                 bit,
+                id: patch.id,
                 class: store.class_of(id),
                 kind: patch.kind,
                 befores: Vec::new(),
@@ -270,6 +322,19 @@ impl States {
         for (node, _) in nodes.iter().zip(included).filter(|(_, is)| **is) {
             self.masks[node.block][node.bit / 64] |= 1 << (node.bit % 64);
         }
+    }
+
+    /// The patches as they are described.
+    pub fn pending(&self, nodes: &[Node]) -> Vec<Pending> {
+        let described = nodes.iter().map(|node| Pending {
+            id: node.id,
+            block: self.blocks[node.block].block,
+            class: node.class,
+            kind: node.kind,
+            befores: node.befores.clone(),
+            in_flight: false,
+        });
+        described.collect()
     }
 
     /// The blocks, each with the number of its patches, and how many of them are on the disk.

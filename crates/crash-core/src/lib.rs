@@ -13,6 +13,7 @@
 //! | [`reads`] | what a deterministic function comes to, by the blocks that it reads |
 //! | [`geography`] | what blocks are for, in the words of their layout |
 //! | [`check`], [`fewest`] | a user's command as the judge, and the smallest failure |
+//! | [`missing`], [`scene`] | the order that would have forbidden a failure, and its patches as people see them |
 //! | [`report`] | what an exploration found |
 //!
 //! Above it are `crash` (our own file system, judged against a model), `crash-app` (a program, by
@@ -40,6 +41,7 @@ pub mod formatted;
 pub mod frontier;
 pub mod geography;
 pub mod image;
+pub mod missing;
 pub mod mount;
 mod nested;
 pub mod nesting;
@@ -50,6 +52,7 @@ pub mod planted;
 pub mod reads;
 pub mod recovered;
 pub mod report;
+pub mod scene;
 pub mod schedule;
 
 pub use fewest::fewest;

@@ -3,6 +3,7 @@
 
 mod groups;
 mod log;
+mod recorded;
 
 use crate::fault::{ENGINE, Fault};
 use std::ops::{Deref, DerefMut};
@@ -24,6 +25,7 @@ use crate::device::ForkDevice;
 use crate::image::{Fork, Kind};
 use crate::nesting::Nesting;
 use crate::reads::Reads;
+pub use backstitch_trace::Recorder;
 use log::mechanism;
 pub use log::replayed;
 pub(crate) use log::{replay, site};
@@ -63,6 +65,8 @@ impl Watcher for Nobody {
 /// the words of the file system.
 pub struct Mount {
     session: Session,
+    /// The mechanism that it was asked for.
+    ordering: Ordering,
     clock: Steps,
     device: Arc<ForkDevice>,
     devices: [Arc<dyn BlockDevice>; 1],
@@ -222,6 +226,7 @@ impl Mount {
         .map_err(to_layout)?;
         let mut mount = Mount {
             session,
+            ordering: engine.ordering,
             clock: Steps(0),
             device,
             devices,

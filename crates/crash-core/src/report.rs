@@ -3,8 +3,10 @@
 //! A report serialises to JSON, and [`Report::to_html`] makes a page of it. The page is the same
 //! for the same seed, byte for byte: rates are in the JSON only.
 
+pub mod graph;
 mod html;
 
+use graph::Graph;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -82,6 +84,10 @@ pub struct Failure {
     pub replay: String,
     /// Whether nothing smaller was found to fail.
     pub minimised: bool,
+    /// The patches of that moment, and the order that is missing among them; `None` where the
+    /// moment has no graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Graph>,
 }
 
 /// How often a rule was come by.

@@ -22,6 +22,7 @@ pub(crate) fn failure(recording: &Recording, state: &StateId, verdict: &Verdict)
         blocks: blocks(recording, state),
         replay: String::new(),
         minimised: false,
+        graph: None,
     }
 }
 

@@ -11,6 +11,7 @@ use backstitch_crash_core::formatted::ImageOptions;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Nobody};
 use backstitch_crash_core::operation::Operation;
+use backstitch_crash_core::report::graph::Graph;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_drives::DriveSpec;
 use backstitch_layout::Error as LayoutError;
@@ -22,6 +23,7 @@ use rustc_hash::FxHashSet;
 use thiserror::Error;
 
 use crate::explore::{Found, Known, Outcome, Plan, explore};
+use crate::graph::shown;
 use crate::machine::Machine;
 use crate::replay::minimise;
 use backstitch_crash_workloads::Workload;
@@ -107,6 +109,7 @@ pub struct Failure {
     pub(crate) plan: Plan,
     pub(crate) found: Found,
     pub(crate) minimised: bool,
+    pub(crate) graph: Option<Graph>,
 }
 
 impl Failure {
@@ -243,18 +246,29 @@ impl Campaign {
     pub fn minimise(&self, failure: &Failure) -> Result<Failure, CampaignError> {
         let image = self.start()?;
         let found = failure.found.clone();
-        let (workload, plan, found) = minimise(&image, &failure.workload, &failure.plan, found)
-            .map_err(|error| CampaignError::Engine {
-                workload: failure.workload.name.clone(),
-                error,
-            })?;
+        let (workload, plan, found) = minimise(&image, &failure.workload, &failure.plan, found);
         Ok(Failure {
             workload,
             plan,
             // What only others saw cannot be looked for in smaller workloads.
             minimised: found.verdict.kind != "foreign",
             found,
+            graph: None,
         })
+    }
+
+    /// Looks at the patches of the failing moment, which its report then shows, and for the order
+    /// that is missing among them. What is returned is a trace of what happened up to the moment,
+    /// since the mount; `None` where the engine itself failed.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn draw(&self, failure: &mut Failure) -> Result<Option<Vec<u8>>, CampaignError> {
+        let image = self.start()?;
+        let shown = shown(&image, &failure.workload, &failure.plan, &failure.found);
+        let (graph, trace) = shown.map(|shown| (shown.graph, shown.trace)).unzip();
+        failure.graph = graph;
+        Ok(trace)
     }
 
     /// Explores.
@@ -412,6 +426,7 @@ impl Campaign {
                 plan: self.plan(variant),
                 found,
                 minimised: false,
+                graph: None,
             });
         }
     }

@@ -8,7 +8,7 @@ mod replays;
 use backstitch_crash_core::fault::Fault;
 use backstitch_crash_core::frontier::Node;
 use backstitch_crash_core::image::Fork;
-use backstitch_crash_core::mount::{Engine, Nobody, Watcher};
+use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
 use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_drives::DriveSpec;
@@ -134,6 +134,9 @@ pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128) -> Option<String>;
 
 /// Somebody who looks at a workload as it runs.
 pub(crate) trait Spectator: Watcher {
+    /// The image is mounted, at the start and after each crash of the workload.
+    fn mounted(&mut self, _mount: &mut Mount) {}
+
     /// The image is mounted so: this is what will be done and promised.
     fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine);
 
@@ -167,14 +170,7 @@ pub(crate) fn explore(
     if watch::records() {
         forget_followed();
     }
-    let ran = catch_unwind(AssertUnwindSafe(|| {
-        run(image, &workload.operations, plan, &mut explorer)
-    }));
-    let trouble = match ran {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(panic) => Some(panic_message(&*panic)),
-    };
+    let trouble = trouble_of(image, &workload.operations, plan, &mut explorer);
     if let Some(what) = trouble {
         explorer.note_engine(what, image);
     }
@@ -193,6 +189,21 @@ pub(crate) fn explore(
     outcome
 }
 
+/// Runs a workload under a plan. What the engine fails with, or panics with, if it does.
+pub(crate) fn trouble_of(
+    image: &Fork,
+    operations: &[Operation],
+    plan: &Plan,
+    spectator: &mut dyn Spectator,
+) -> Option<String> {
+    let ran = catch_unwind(AssertUnwindSafe(|| run(image, operations, plan, spectator)));
+    match ran {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(panic) => Some(panic_message(&*panic)),
+    }
+}
+
 /// Runs a workload under a plan.
 ///
 /// # Errors
@@ -206,6 +217,7 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     let image = prepared(image, operations, plan.engine())?;
     let mut machine = Machine::new(image, plan.engine(), &mut Nobody)?;
+    spectator.mounted(&mut machine.mount);
     spectator.begin(machine.model(), machine.engine());
     let mut random = Random::with_seed(plan.seed ^ 0x5ca1_ab1e);
     let mut unanswered = None;
@@ -253,6 +265,7 @@ pub(crate) fn run(
             }
             next.follow(&machine);
             machine = next;
+            spectator.mounted(&mut machine.mount);
             spectator.begin(machine.model(), machine.engine());
         }
         spectator.at_rest(&machine.mount);

@@ -22,6 +22,7 @@
 //! | `explore`, `arrival`, `drive` | the states of a run |
 //! | `reclaimed` | what crashes inside the reclaim leave, of all states that show it the same, once |
 //! | `judge`, `promises`, `order`, `visitor`, `foreign` | the verdicts |
+//! | `graph` | the order that is missing among the patches of a failing moment |
 //! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
 //! | `feedback`, `scout`, [`rules`] | which order rules a workload comes by, and workloads that come by more |
 //! | [`semantics`] | what every crash of small scripts has in common: looked at, not judged |
@@ -48,6 +49,7 @@ mod drive;
 mod explore;
 mod feedback;
 mod foreign;
+mod graph;
 mod judge;
 mod machine;
 mod model;

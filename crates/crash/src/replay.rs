@@ -5,17 +5,18 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use backstitch_crash_core::frontier::Frontier;
 use backstitch_crash_core::image::Fork;
-use backstitch_crash_core::mount::{Engine, Mount, Watcher};
+use backstitch_crash_core::mount::{Engine, Mount, Recorder, Watcher};
 use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::Error;
 use backstitch_store::Batch;
 
 use crate::arrival::{arrive, arriving};
-use crate::explore::{Cut, Found, Known, Plan, Spectator, explore, run};
+use crate::explore::{Cut, Found, Known, Plan, Spectator, explore, run, trouble_of};
 use crate::judge::{Judge, Question, Verdict};
 use crate::model::Model;
 use backstitch_crash_workloads::Workload;
@@ -24,15 +25,12 @@ use backstitch_crash_workloads::Workload;
 const STATES_TO_SHRINK: u64 = 200_000;
 
 /// Looks for the smallest workload, and in it for the fewest patches, that fail in the same way.
-///
-/// # Errors
-/// The engine's.
 pub(crate) fn minimise(
     image: &Fork,
     workload: &Workload,
     plan: &Plan,
     found: Found,
-) -> Result<(Workload, Plan, Found), Error> {
+) -> (Workload, Plan, Found) {
     let mut best = (workload.clone(), plan.clone(), found);
     best.0.operations.truncate(best.2.begun);
     best.1.most_states = STATES_TO_SHRINK;
@@ -47,7 +45,7 @@ pub(crate) fn minimise(
                 ..best.1.clone()
             };
             let workload = best.0.clone();
-            if accept(image, &workload, &plan, &mut best)? {
+            if accept(image, &workload, &plan, &mut best) {
                 break;
             }
         }
@@ -64,16 +62,16 @@ pub(crate) fn minimise(
             workload.operations.drain(start..at);
             workload.setup = workload.setup.min(start);
             let plan = best.1.clone();
-            shrunk |= accept(image, &workload, &plan, &mut best)?;
+            shrunk |= accept(image, &workload, &plan, &mut best);
             at = start.min(best.0.operations.len());
         }
         if !shrunk || chunk > 1 {
             chunk /= 2;
         }
     }
-    let fewer = fewest_patches(image, &best.0, &best.1, &best.2)?;
+    let fewer = fewest_patches(image, &best.0, &best.1, &best.2);
     best.2 = fewer.unwrap_or(best.2);
-    Ok(best)
+    best
 }
 
 /// Takes a workload for the best one if it fails in the same way.
@@ -82,28 +80,23 @@ fn accept(
     workload: &Workload,
     plan: &Plan,
     best: &mut (Workload, Plan, Found),
-) -> Result<bool, Error> {
+) -> bool {
     let outcome = explore(image, workload, plan, &mut Known::default(), &mut |_, _| {
         None
     });
     let Some(found) = outcome.found else {
-        return Ok(false);
+        return false;
     };
     if found.verdict.kind != best.2.verdict.kind {
-        return Ok(false);
+        return false;
     }
     let mut workload = workload.clone();
     workload.operations.truncate(found.begun);
     *best = (workload, plan.clone(), found);
-    Ok(true)
+    true
 }
 
-fn fewest_patches(
-    image: &Fork,
-    workload: &Workload,
-    plan: &Plan,
-    found: &Found,
-) -> Result<Option<Found>, Error> {
+fn fewest_patches(image: &Fork, workload: &Workload, plan: &Plan, found: &Found) -> Option<Found> {
     let mut again = Again::new(
         plan,
         found.moment,
@@ -111,8 +104,9 @@ fn fewest_patches(
         Some(found.verdict.kind),
     );
     again.question = found.question.max(Question::Consistency);
-    run(image, &workload.operations, plan, &mut again)?;
-    Ok(again.found)
+    // What the engine fails with behind the moment, the explorer has seen.
+    let _ = trouble_of(image, &workload.operations, plan, &mut again);
+    again.found
 }
 
 /// Makes a state again.
@@ -134,6 +128,8 @@ pub(crate) fn again(
 pub(crate) struct Seen {
     pub(crate) state: Fork,
     pub(crate) verdict: Option<Verdict>,
+    /// What happened up to its moment since the mount.
+    pub(crate) trace: Vec<u8>,
 }
 
 /// Which state of a run.
@@ -216,6 +212,8 @@ struct Again {
     /// Looks for fewer patches with a verdict of this kind.
     shrink: Option<&'static str>,
     question: Question,
+    /// What happens is written down, where the state is only to be made.
+    recorder: Option<Arc<Recorder>>,
     found: Option<Found>,
     seen: Option<Seen>,
 }
@@ -231,6 +229,7 @@ impl Again {
             cut,
             shrink,
             question: Question::Consistency,
+            recorder: None,
             found: None,
             seen: None,
         }
@@ -246,11 +245,21 @@ impl Again {
         let model = self.model.clone();
         let verdict =
             model.and_then(|model| self.judge.judge(&state, &model.borrow(), Question::Reclaim));
-        self.seen = Some(Seen { state, verdict });
+        let recorder = self.recorder.as_ref();
+        let trace = recorder.map_or_else(Vec::new, |recorder| recorder.finish());
+        self.seen = Some(Seen {
+            state,
+            verdict,
+            trace,
+        });
     }
 }
 
 impl Spectator for Again {
+    fn mounted(&mut self, mount: &mut Mount) {
+        self.recorder = self.shrink.is_none().then(|| mount.record());
+    }
+
     fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine) {
         self.model = Some(model);
         self.judge.recover_with(engine);

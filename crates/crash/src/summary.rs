@@ -17,6 +17,8 @@ pub struct Replayed {
     pub state: Fork,
     /// What is wrong with it; `None` where nothing is.
     pub verdict: Option<String>,
+    /// A trace of what happened up to its moment, since the mount.
+    pub trace: Vec<u8>,
 }
 
 impl Campaign {
@@ -143,6 +145,7 @@ impl Campaign {
             plan,
             found,
             minimised,
+            graph,
         } = failure;
         let operations = &workload.operations[..found.begun.min(workload.operations.len())];
         let place = Place {
@@ -163,6 +166,7 @@ impl Campaign {
                 }
             ),
             minimised: *minimised,
+            graph: graph.clone(),
         }
     }
 
@@ -184,6 +188,7 @@ impl Campaign {
         Ok(Replayed {
             state: seen.state,
             verdict: seen.verdict.map(|verdict| verdict.to_string()),
+            trace: seen.trace,
         })
     }
 

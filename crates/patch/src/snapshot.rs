@@ -1,7 +1,7 @@
 //! A copy of the graph's shape at one moment, for explorers that ask what of it may be on disk.
 
 use crate::graph::{Graph, NIL, State};
-use crate::{BlockId, PatchKind};
+use crate::{BlockId, PatchId, PatchKind};
 
 /// How a patch is taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ enum Part {
 /// A patch that had not committed when the snapshot was taken.
 #[derive(Clone, Debug)]
 pub struct SnapshotPatch {
+    /// Which patch it is; of a block of a run, the run.
+    pub id: PatchId,
     /// What it is made of.
     pub kind: PatchKind,
     /// Its block; `None` for an empty patch.
@@ -113,6 +115,7 @@ impl Graph {
                     run,
                     in_flight,
                 } => SnapshotPatch {
+                    id: self.id_of(*run),
                     kind: PatchKind::Hard,
                     block: Some(BlockId(*block)),
                     // Parts that left the run are waited for by the run as a whole only.
@@ -131,6 +134,7 @@ impl Graph {
     fn snapshot_of(&self, index: u32, place: &[usize]) -> SnapshotPatch {
         let p = &self.patches[index as usize];
         SnapshotPatch {
+            id: self.id_of(index),
             kind: match p.state {
                 State::Soft => PatchKind::Soft,
                 State::Bits => PatchKind::Bits,

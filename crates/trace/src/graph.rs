@@ -258,7 +258,7 @@ impl Drawing {
 }
 
 /// Whether a patch has no undo data.
-pub(crate) fn is_heavy(kind: PatchKind) -> bool {
+pub fn is_heavy(kind: PatchKind) -> bool {
     matches!(kind, PatchKind::Hard | PatchKind::Run)
 }
 

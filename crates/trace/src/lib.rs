@@ -8,6 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`graph`] | the graph at a moment as nodes and edges; dot and SVG |
+//! | [`picture`] | boxes and arrows as SVG, which other pictures of the graph are made of too |
 //! | [`show`] | the records as lines, those that are asked for |
 //! | [`stats`] | tables over a trace |
 //! | [`index`] | any moment without reading from the beginning, and what happened when |
@@ -25,6 +26,7 @@ pub mod graph;
 pub mod index;
 mod moment;
 mod names;
+pub mod picture;
 pub mod record;
 mod recorder;
 pub mod replay;

@@ -1,5 +1,6 @@
 //! A report as one page.
 
+use super::graph::Graph;
 use super::{BlockState, Failure, Kind, Report};
 use std::fmt::Write;
 
@@ -127,6 +128,9 @@ fn write_failure(out: &mut String, number: usize, failure: &Failure) -> std::fmt
         }
         writeln!(out, "</table></div>")?;
     }
+    if let Some(graph) = failure.graph.as_ref().filter(|g| !g.patches.is_empty()) {
+        write_graph(out, number, graph)?;
+    }
     if !failure.operations.is_empty() {
         writeln!(out, "<h3>What came before</h3>\n<ol>")?;
         for operation in &failure.operations {
@@ -144,6 +148,31 @@ fn write_failure(out: &mut String, number: usize, failure: &Failure) -> std::fmt
         escape(&failure.replay)
     )?;
     writeln!(out, "<p class=\"soft\">{small}</p>\n</section>")
+}
+
+/// The patches of the moment, and what is missing among them.
+fn write_graph(out: &mut String, number: usize, graph: &Graph) -> std::fmt::Result {
+    writeln!(out, "<h3>What waits for what</h3>")?;
+    let lines = graph.lines();
+    if !lines.is_empty() {
+        writeln!(out, "<ul>")?;
+        for line in lines {
+            writeln!(out, "<li>{}</li>", escape(&line))?;
+        }
+        writeln!(out, "</ul>")?;
+    }
+    writeln!(out, "<p>{}</p>", sentence(&graph.said))?;
+    let name = format!("f{number}-");
+    writeln!(out, "<div class=\"wide\">{}</div>", graph.inline_svg(&name))?;
+    let left_out = match graph.left_out {
+        0 => String::new(),
+        count => format!(" {count} patches of the moment are not shown."),
+    };
+    writeln!(
+        out,
+        "<p class=\"soft\">A box is a patch: a change that was in memory. An arrow leads from a patch to one that must be on the disk no \
+         later. A heavy border: the block cannot be written without it.{left_out}</p>"
+    )
 }
 
 fn write_coverage(out: &mut String, report: &Report) -> std::fmt::Result {
@@ -211,6 +240,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::Block;
+    use super::super::graph::{End, How, Order, Patch};
     use super::*;
 
     fn report() -> Report {
@@ -231,6 +261,7 @@ mod tests {
             }],
             replay: "backstitch crash device --replay 3:0".into(),
             minimised: true,
+            graph: None,
         });
         report
     }
@@ -255,6 +286,120 @@ mod tests {
             assert!(!page.contains(part), "{part} is in\n{page}");
         }
         assert_eq!(page, report().to_html());
+    }
+
+    /// A graph with all that it can have: an edge and a promise that are missing, one that was not
+    /// kept, and hostile words.
+    fn graph() -> Graph {
+        let patch = |number: u64, state| Patch {
+            number,
+            block: format!("block {}: <names> & \"more\"", number % 2),
+            what: "bytes 0–7".into(),
+            operation: "create /</title><script>".into(),
+            state,
+            has_undo: number.is_multiple_of(2),
+        };
+        let order = |after, befores: &[usize], how| Order {
+            after,
+            befores: befores.iter().map(|at| End::Patch(*at)).collect(),
+            how,
+        };
+        let mut missing = vec![
+            order(End::Patch(0), &[1, 2], How::Missing),
+            order(End::Promise, &[1], How::Missing),
+            order(End::Patch(2), &[3], How::NotKept),
+        ];
+        missing.push(Order {
+            after: End::Block("block 0: <names> & \"more\"".into()),
+            befores: vec![End::Block("nowhere".into()), End::Patch(9)],
+            how: How::Reversed,
+        });
+        Graph {
+            patches: vec![
+                patch(7, BlockState::OnDisk),
+                patch(8, BlockState::Missing),
+                patch(9, BlockState::Torn),
+                patch(10, BlockState::Missing),
+            ],
+            edges: vec![(2, 3), (1, 3)],
+            missing,
+            left_out: 3,
+            said: "it is so".into(),
+        }
+    }
+
+    /// Walks over the tags of a page: each is closed where it must be, and each id is there once.
+    fn assert_well_formed(page: &str) {
+        let (mut open, mut ids) = (Vec::new(), Vec::new());
+        let mut rest = page
+            .strip_prefix("<!doctype html>")
+            .expect("a page of HTML");
+        while let Some(start) = rest.find('<') {
+            let end = rest[start..].find('>').expect("a tag ends") + start;
+            let tag = &rest[start + 1..end];
+            rest = &rest[end + 1..];
+            assert!(tag.matches('"').count().is_multiple_of(2), "<{tag}>");
+            ids.extend(
+                tag.split(" id=\"")
+                    .skip(1)
+                    .filter_map(|id| id.split('"').next()),
+            );
+            let name = tag
+                .trim_start_matches('/')
+                .split([' ', '/'])
+                .next()
+                .unwrap();
+            match tag.starts_with('/') {
+                true => assert_eq!(open.pop(), Some(name), "</{name}>"),
+                false if tag.ends_with('/') || name == "meta" => {}
+                false => open.push(name),
+            }
+        }
+        assert_eq!(open, [""; 0]);
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "ids are there twice");
+    }
+
+    #[test]
+    fn the_page_shows_the_graph_of_each_failure() {
+        let mut report = report();
+        assert_well_formed(&report.to_html());
+        report.failures[0].graph = Some(graph());
+        report.failures.push(report.failures[0].clone());
+        let page = report.to_html();
+        assert_well_formed(&page);
+        assert_eq!(page.matches("<svg").count(), 2);
+        for part in [
+            "id=\"f1-a\"",
+            "url(#f1-m)",
+            "url(#f2-m)",
+            ">missing<",
+            ">not kept<",
+        ] {
+            assert!(page.contains(part), "{part} is missing in\n{page}");
+        }
+        for part in [
+            "p7 (block 1",
+            "did not have to wait for",
+            "3 patches",
+            ">It is so.",
+        ] {
+            assert!(page.contains(part), "{part} is missing in\n{page}");
+        }
+        // Nothing is fetched, and nothing runs.
+        for part in ["<script", "http", "href", "src=", "@import"] {
+            assert!(!page.contains(part), "{part} is in\n{page}");
+        }
+        let value = serde_json::to_value(&report).unwrap();
+        let order = &value["failures"][0]["graph"]["missing"][1];
+        assert!(
+            order["after"].is_null() && order["befores"][0] == 1,
+            "{order}"
+        );
+        let back: Report = serde_json::from_value(value).unwrap();
+        assert_eq!(back, report);
     }
 
     #[test]

@@ -80,7 +80,8 @@ window.addEventListener("resize", () => line && drawLine());
       $("count").textContent = "The trace has no records: nothing happened before its recording ended.";
     } else {
       await zoom(about.records);
-      await go(0);
+      // A trace of a crash was recorded for its end.
+      await go(of.ends_with ? about.records - 1 : 0);
       for (const id of ["dirty", "wait", "written", "crash", "cut"]) $(id).disabled = shown === null;
     }
   } catch (error) { report(error); }

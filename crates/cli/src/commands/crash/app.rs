@@ -1,7 +1,7 @@
 //! `backstitch crash app --run CMD --check CMD`.
 
 use super::device::seconds;
-use super::print::{Output, progress_bar, quoted, stop_on_signals};
+use super::print::{Output, Recorded, progress_bar, quoted, stop_on_signals};
 use backstitch_crash_app::{AppError, Geometry, Options, Program, Start, Trace, explore, replay};
 use backstitch_crash_core::check::Check;
 use backstitch_crash_core::error::StepError;
@@ -98,6 +98,8 @@ pub(crate) struct Args {
     #[arg(long)]
     without_groups: bool,
     #[command(flatten)]
+    recorded: Recorded,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -108,6 +110,7 @@ fn ordering(text: &str) -> std::result::Result<Ordering, String> {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(WHAT, None)?;
+    args.recorded.check(WHAT)?;
     if let (Some(trace), true) = (&args.trace, args.run.is_some()) {
         foreign::refuse_output(WHAT, trace, None)?;
     }
@@ -263,6 +266,7 @@ fn options(args: &Args, trace: &Path, stop: Arc<AtomicBool>) -> Options {
         command,
         replay_command: base,
         keep: args.output.keep.clone(),
+        record: args.recorded.path.clone(),
         stop,
     }
 }

@@ -1,6 +1,6 @@
 //! `backstitch crash fs`.
 
-use super::print::{Output, progress_bar, quoted, verdict};
+use super::print::{Output, Recorded, progress_bar, quoted, verdict};
 use crate::options::AtomicUnit;
 use backstitch_bench::{Disk, DiskOptions, DriveSpec};
 use backstitch_crash::{
@@ -173,11 +173,14 @@ pub(crate) struct Args {
     #[arg(long)]
     rules: bool,
     #[command(flatten)]
+    recorded: Recorded,
+    #[command(flatten)]
     output: Output,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(WHAT, None)?;
+    args.recorded.check(WHAT)?;
     if let Some(address) = &args.replay {
         open_outputs(args)?;
         let script = args.script.as_deref().unwrap_or_default();
@@ -208,7 +211,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Refuses what cannot be written before anything is explored.
 fn open_outputs(args: &Args) -> Result<()> {
-    for path in args.output.html.iter().chain(&args.output.keep) {
+    let outputs = args.output.html.iter().chain(&args.output.keep);
+    for path in outputs.chain(&args.recorded.path) {
         let place = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
@@ -524,6 +528,12 @@ fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
     for failure in &mut results.failures {
         *failure = campaign.minimise(failure).map_err(|error| failed(&error))?;
     }
+    for (number, failure) in results.failures.iter_mut().enumerate() {
+        let trace = campaign.draw(failure).map_err(|error| failed(&error))?;
+        if let Some(trace) = trace.filter(|_| number == 0) {
+            args.recorded.keep(WHAT, &trace)?;
+        }
+    }
     if let (Some(path), Some(failure)) = (&args.output.keep, results.failures.first()) {
         keep(path, failure.state())?;
     }
@@ -629,16 +639,20 @@ fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCo
         return Err(Error::usage(WHAT, "--replay is for one --ordering"));
     };
     let campaign = campaign(args, ordering, Vec::new())?;
-    let Replayed { state, verdict } =
-        campaign
-            .replay(&operations, address)
-            .map_err(|error| match error {
-                ReplayError::BadAddress(why) => Error::usage(WHAT, format!("--replay: {why}")),
-                other => Error::failed(WHAT, address, other.to_string()),
-            })?;
+    let Replayed {
+        state,
+        verdict,
+        trace,
+    } = campaign
+        .replay(&operations, address)
+        .map_err(|error| match error {
+            ReplayError::BadAddress(why) => Error::usage(WHAT, format!("--replay: {why}")),
+            other => Error::failed(WHAT, address, other.to_string()),
+        })?;
     if let Some(path) = &args.output.keep {
         keep(path, &state)?;
     }
+    args.recorded.keep(WHAT, &trace)?;
     let text = verdict
         .as_deref()
         .unwrap_or("nothing is wrong with this state");

@@ -1,5 +1,6 @@
 //! What the commands of `crash` print alike.
 
+use backstitch_crash_core::report::graph::Graph;
 use backstitch_crash_core::report::{Block, BlockState, Failure, Kind, Report, RuleCounts};
 use backstitch_files::error::{Error, FAILED, Result, host};
 use backstitch_files::foreign;
@@ -37,6 +38,15 @@ pub(super) struct Output {
     pub(super) json: bool,
 }
 
+/// Where the patches of a failure go.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Recorded {
+    /// Write what happened up to the first failing state, or the replayed one, to FILE as a trace of patches, which `trace serve` opens at
+    /// that moment
+    #[arg(long = "record", value_name = "FILE")]
+    pub(super) path: Option<PathBuf>,
+}
+
 impl Output {
     /// Refuses to write over what somebody may want to keep; states may be those of `original`.
     pub(super) fn check(&self, command: &str, original: Option<&Path>) -> Result<()> {
@@ -64,6 +74,23 @@ impl Output {
             true => ExitCode::SUCCESS,
             false => ExitCode::from(FAILED),
         })
+    }
+}
+
+impl Recorded {
+    /// As [`Output::check`].
+    pub(super) fn check(&self, command: &str) -> Result<()> {
+        let mut path = self.path.iter();
+        path.try_for_each(|path| foreign::refuse_output(command, path, None))
+    }
+
+    /// Writes a trace where that was asked for.
+    pub(super) fn keep(&self, command: &str, trace: &[u8]) -> Result<()> {
+        match &self.path {
+            Some(path) => std::fs::write(path, trace)
+                .map_err(|error| Error::at_path(command, path, host(&error))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -109,6 +136,9 @@ fn summary(report: &Report, names_rules: bool) -> String {
         }
         line(format!("  cut      {}", failure.cut));
         blocks(failure).into_iter().for_each(&mut line);
+        let orders = failure.graph.as_ref().map(Graph::lines);
+        let orders = orders.into_iter().flatten();
+        orders.for_each(|order| line(format!("  order    {order}")));
         line(format!("  replay   {}", failure.replay));
     }
     line(report.explored.clone());

@@ -119,7 +119,8 @@ def sums(found, names, wanted=lambda row: True):
     for name in names:
         counts = collections.Counter(row["verdict"] for row in filter(wanted, found[name]["rows"]))
         numbers = [str(counts[verdict]) for verdict in verdicts] + [f"{found[name]['cpu_seconds']:.0f}"]
-        lines.append(f"| `{name.removeprefix('half ')}` | " + " | ".join(numbers) + " |")
+        # Names in code quotes at the beginning of a row are those of rules.
+        lines.append(f"| {name.removeprefix('half ')} | " + " | ".join(numbers) + " |")
     return lines
 
 

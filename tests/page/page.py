@@ -499,12 +499,31 @@ def check_small(browser, backstitch):
             check_strange(browser, address)
 
 
+def check_crash(browser, backstitch):
+    """The trace of a failure is opened at the moment of the crash, with the patches that its report shows."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "crash.trace")
+        words = ["crash", "fs", "--ordering", "async", "--script", "mkdir A", "--json", "--record", trace]
+        found = subprocess.run([backstitch, *words], stdout=subprocess.PIPE, text=True)
+        patches = json.loads(found.stdout)["failures"][0]["graph"]["patches"]
+        with served(backstitch, trace) as address:
+            context = browser.new_context(viewport={"width": 1500, "height": 950})
+            page = Page(context.new_page(), address)
+            page.load()
+            last = page.ask("about")["records"] - 1
+            assert page.page.evaluate("at") == last, (page.page.evaluate("at"), last)
+            assert page.patches() == {patch["number"] for patch in patches}, (page.patches(), patches)
+            assert not page.complaints, page.complaints
+            context.close()
+
+
 def main():
     backstitch, trace = sys.argv[1:3]
     pictures = sys.argv[3] if len(sys.argv) > 3 else None
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         check_small(browser, backstitch)
+        check_crash(browser, backstitch)
         began = time.monotonic()
         with served(backstitch, trace) as address:
             began = time.monotonic() - began

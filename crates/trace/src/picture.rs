@@ -10,7 +10,7 @@ const BOX_WIDTH: usize = 204;
 const LINE_HEIGHT: usize = 15;
 const GAP: usize = 12;
 const CLUSTER_TITLE: usize = 22;
-const COLUMN_GAP: usize = 90;
+const COLUMN_GAP: usize = 76;
 const MARGIN: usize = 20;
 const LEGEND: usize = 40;
 const LEGEND_WIDTH: usize = 130;
@@ -168,7 +168,8 @@ impl Picture {
             bottom = bottom.max(y);
             x += BOX_WIDTH + 2 * GAP + COLUMN_GAP;
         }
-        let width = x.max(self.legend.len() * LEGEND_WIDTH + 2 * MARGIN);
+        let right = x.saturating_sub(COLUMN_GAP) + MARGIN;
+        let width = right.max(self.legend.len() * LEGEND_WIDTH + 2 * MARGIN);
         let sags = self.arrows.iter().any(|arrow| {
             let ends = places.of(&arrow.after).zip(places.of(&arrow.before));
             ends.is_some_and(|(a, b)| sag_of(arrow, a, b) > 0)

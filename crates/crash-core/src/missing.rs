@@ -262,7 +262,7 @@ impl<E> Search<'_, E> {
 
     /// Adds what must be there.
     fn close(&self, set: &mut [bool]) {
-        for at in (0..set.len()).rev().collect::<Vec<_>>() {
+        for at in (0..set.len()).rev() {
             if set[at] {
                 self.befores[at].iter().for_each(|b| set[*b] = true);
             }

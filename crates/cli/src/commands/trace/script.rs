@@ -77,12 +77,12 @@ pub(super) fn run(args: &Args, script: &str) -> Result<ExitCode> {
 
 /// What the trace is of, with the places that the file system keeps for ever.
 fn description(args: &Args, root: InodeNumber, blocks: &Blocks, size_bytes: u64) -> Value {
-    let block_bytes = blocks
-        .reader()
-        .map_or(0, |reader| u64::from(reader.block_bytes()));
-    let inode_bytes = blocks
-        .reader()
-        .map_or(0, |reader| u64::from(reader.inode_bytes()));
+    let (block_bytes, inode_bytes) = blocks.reader().map_or((0, 0), |reader| {
+        (
+            u64::from(reader.block_bytes()),
+            u64::from(reader.inode_bytes()),
+        )
+    });
     let areas = blocks.areas(size_bytes.checked_div(block_bytes).unwrap_or(0));
     let areas = areas.into_iter().map(|area| {
         let len = area.blocks.end - area.blocks.start;

@@ -356,6 +356,12 @@ const SCRIPTS: &[(&str, &str)] = &[
      engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
      disengage 4",
     ),
+    // Overwritten where the file on the disk has no block yet, or ends before.
+    (
+        "groups-in-new-contents",
+        "creat f; creat g; write g 0 500; sync; append f 3000; engage 1; write f 0 100; disengage 1; depend 2 1; engage 2; creat x; \
+     disengage 2; truncate g 900; engage 3; write g 600 100; disengage 3; depend 4 3; engage 4; creat y; disengage 4",
+    ),
     (
         "group-synced-after-a-second",
         concat!(

@@ -6,10 +6,12 @@ use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Operation, Results, Schedule, Workload,
     parse_script,
 };
+use backstitch_formats::Rule as LayoutRule;
 use backstitch_journal::rules::Rule as JournalRule;
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::Rule;
 
+use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
@@ -48,13 +50,19 @@ const NEW_FILES: &str = "creat a; write a 0 3000; mkdir d; creat gone; link gone
      engage 4; rename f d/g; unlink gone; disengage 4; depend 5 4; engage 5; write d/g 0 300; creat h; append h 400; disengage 5; \
      depend 6 5; engage 6; rename h a; disengage 6; depend 7 6; engage 7; unlink d/g; creat i; disengage 7";
 
-const SCRIPTS: [(&str, &str); 6] = [
+/// Files that have become longer under no group, and are not on the disk so: what is overwritten there
+/// under one is to be seen before what comes after it.
+const GROWN: &str = "creat f; creat g; write g 0 500; sync; append f 3000; engage 1; write f 0 100; disengage 1; depend 2 1; engage 2; \
+     creat x; disengage 2; truncate g 900; engage 3; write g 600 100; disengage 3; depend 4 3; engage 4; creat y; disengage 4";
+
+const SCRIPTS: [(&str, &str); 7] = [
     ("compressor", COMPRESSOR),
     ("mailbox", MAILBOX),
     ("subversion", SUBVERSION),
     ("unpacking", UNPACKING),
     ("corners", CORNERS),
     ("new files", NEW_FILES),
+    ("grown", GROWN),
 ];
 
 const MECHANISMS: [Ordering; 5] = [
@@ -66,11 +74,11 @@ const MECHANISMS: [Ordering; 5] = [
 ];
 
 /// Switches a rule off in every thread that explores.
-struct Broken(Rule);
+struct Broken(Id);
 
 impl Observer for Broken {
     fn thread_starts(&self) {
-        watch::switch_off(Some((self.0.into(), Form::Whole)));
+        watch::switch_off(Some((self.0, Form::Whole)));
     }
 }
 
@@ -168,7 +176,7 @@ fn is_found(script: (&str, &str), ordering: Ordering, observer: &dyn Observer) -
 #[test]
 fn without_groups_each_program_loses_something() {
     for script in SCRIPTS {
-        let without = Broken(Rule::GroupAfterEarlierGroups);
+        let without = Broken(Rule::GroupAfterEarlierGroups.id());
         assert!(is_found(script, Ordering::SOFT, &without), "{}", script.0);
     }
     // Contents that are overwritten in place do not go through these journals but for the group's
@@ -180,12 +188,13 @@ fn without_groups_each_program_loses_something() {
     }
 }
 
-const RULES: [Rule; 5] = [
-    Rule::GroupAfterEarlierGroups,
-    Rule::LaterGroupsAfterMembers,
-    Rule::OnlyHiddenIsUngrouped,
-    Rule::LaterGroupsAfterReach,
-    Rule::NewObjectAfterGroups,
+const RULES: [Id; 6] = [
+    Rule::GroupAfterEarlierGroups.id(),
+    Rule::LaterGroupsAfterMembers.id(),
+    Rule::OnlyHiddenIsUngrouped.id(),
+    Rule::LaterGroupsAfterReach.id(),
+    Rule::NewObjectAfterGroups.id(),
+    LayoutRule::GroupAfterShownContents.id(),
 ];
 
 #[test]

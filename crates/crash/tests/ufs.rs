@@ -9,6 +9,7 @@ use backstitch_layout::{
 };
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Operation;
+use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 use backstitch_ufs::format::superblock::offset::{
@@ -369,25 +370,20 @@ fn an_image_with_what_a_crash_left_is_not_called_clean() {
 }
 
 /// Switches a rule off, where there is one, in every thread that explores.
-struct Without(Option<Rule>);
+struct Without(Option<Id>);
 
 impl Observer for Without {
     fn thread_starts(&self) {
-        watch::switch_off(self.0.map(|rule| (rule.into(), Form::Whole)));
+        watch::switch_off(self.0.map(|rule| (rule, Form::Whole)));
     }
 }
 
 /// Whether a state is found that no crash may leave.
-fn is_damaged(of: (&str, u32), ordering: Ordering, text: &str, off: Option<Rule>) -> bool {
+fn is_damaged(of: (&str, u32), ordering: Ordering, text: &str, off: Option<Id>) -> bool {
     is_image_damaged(image(of), ordering, text, off)
 }
 
-fn is_image_damaged(
-    image: ImageOptions,
-    ordering: Ordering,
-    text: &str,
-    off: Option<Rule>,
-) -> bool {
+fn is_image_damaged(image: ImageOptions, ordering: Ordering, text: &str, off: Option<Id>) -> bool {
     let campaign = Campaign {
         image,
         most_states_each: 20_000,
@@ -396,7 +392,7 @@ fn is_image_damaged(
     finds_damage(campaign, text, off)
 }
 
-fn finds_damage(campaign: Campaign, text: &str, off: Option<Rule>) -> bool {
+fn finds_damage(campaign: Campaign, text: &str, off: Option<Id>) -> bool {
     let workload = Workload {
         name: "script".to_owned(),
         operations: parse_script(text).expect("it can be read"),
@@ -417,7 +413,7 @@ fn finds_damage(campaign: Campaign, text: &str, off: Option<Rule>) -> bool {
 fn a_pointer_comes_with_the_size_that_it_is_within() {
     let text = "mkdir A; creat A/foo; write A/foo 0 3000; sync; truncate A/foo 40000; \
                 write A/foo 20000 3000";
-    let rule = Some(Rule::PointersGoWithSize);
+    let rule = Some(Rule::PointersGoWithSize.id());
     for of in IMAGES {
         assert!(!is_damaged(of, Ordering::SOFT, text, None), "{of:?}");
         assert!(is_damaged(of, Ordering::SOFT, text, rule), "{of:?}");
@@ -437,7 +433,7 @@ fn the_record_is_there_for_as_long_as_the_image_is_not_clean() {
             };
             let is_damaged = |off| is_image_damaged(image, Ordering::SOFT, text, off);
             assert!(!is_damaged(None), "{of:?}");
-            assert!(is_damaged(Some(rule)), "{of:?}, {rule:?}");
+            assert!(is_damaged(Some(rule.id())), "{of:?}, {rule:?}");
         }
     }
 }
@@ -476,7 +472,7 @@ fn inodes_are_zeros_before_they_count() {
         let before = first - sb.inodes_per_block + 1;
         let made: Vec<String> = (3..before).map(|n| format!("creat {n}")).collect();
         let text = format!("{}; sync;; creat a; creat b", made.join("; "));
-        for off in [None, Some(Rule::InitialisedAfterZeros)] {
+        for off in [None, Some(Rule::InitialisedAfterZeros.id())] {
             let campaign = Campaign {
                 base: Some(image.clone()),
                 image: self::image(of),
@@ -572,6 +568,31 @@ fn a_longer_file_waits_for_all_zeros_behind_its_end() {
             );
         }
     }
+}
+
+/// A directory has a file behind it, and moves as it grows; a name that it has had before is removed.
+/// Until its inode leads to the new place the disk shows the name where it was.
+#[test]
+fn a_name_in_fragments_that_move_is_gone_once_they_have() {
+    let name = |n: u32| format!("creat B/{}{n}; ", "n".repeat(200));
+    let made: String = (0..4).map(name).collect();
+    let more: String = (4..6).map(name).collect();
+    let text = format!(
+        "mkdir B; creat B/x; {made}creat B/f; write B/f 0 1500; sync; {more}unlink B/x; work"
+    );
+    let rule = backstitch_formats::Rule::EntryAfterMovedPointer.id();
+    for of in IMAGES {
+        let find = |off| is_image_damaged(image(of), Ordering::SOFT, &text, off);
+        assert!(!find(None), "{of:?}");
+        assert!(find(Some(rule)), "{of:?}");
+    }
+}
+
+/// A file needs fragments to become longer, in one block; where it cannot have them nothing is wrong.
+#[test]
+fn a_file_need_not_grow_where_free_fragments_are_scattered() {
+    let text = "few-blocks 24; creat f; creat g; write g 0 1500; append f 2000";
+    assert!(!is_damaged(("ufs2", 1024), Ordering::SOFT, text, None));
 }
 
 /// Flags that an inode of UFS has no place for.

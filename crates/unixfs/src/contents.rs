@@ -354,6 +354,7 @@ impl<F: Format> UnixFs<F> {
                 e.set_changed(now);
             });
             self.note_contents_apart(v, number, id, false);
+            self.state(number).lengthened = Some(id);
         } else {
             self.touch_modified(v, number, now);
         }

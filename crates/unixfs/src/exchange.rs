@@ -10,8 +10,6 @@ use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::format::{Format, Inode, InodeEditor};
-use crate::kinds;
-use crate::rename::write_edit;
 use crate::rules::{Rule, holds, note_by, wait_for};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
@@ -152,7 +150,7 @@ impl<F: Format> UnixFs<F> {
         let after: SmallVec<[PatchId; 2]> = contents
             .map(|c| wait_for(Rule::RenameAfterContents, c))
             .collect();
-        write_edit(v, block, &edit, &after)
+        self.write_edit(v, first.directory, block, &edit, &after)
     }
 
     fn swap_one(&mut self, v: &mut Volume<'_>, side: &Side<F>, comes: &Side<F>) -> PatchId {
@@ -167,7 +165,7 @@ impl<F: Format> UnixFs<F> {
         self.track_name_removed(directory, logical, inode, side.inode.is_directory());
         let is_directory = comes.inode.is_directory();
         self.track_name_added(directory, logical, comes.found.inode, is_directory);
-        v.write(block, kinds::DIRECTORY, offset + OFFSET_INODE, &header, &[])
+        self.change_entry(v, directory, (block, offset + OFFSET_INODE), &header, &[])
     }
 
     /// Directories get another parent, and these another number of subdirectories.
@@ -175,8 +173,8 @@ impl<F: Format> UnixFs<F> {
         for (goes, comes) in [(first, second), (second, first)] {
             if let Some(dotdot) = goes.dotdot {
                 let parent = F::Entries::encode_inode(comes.directory);
-                let at = dotdot.offset + OFFSET_INODE;
-                v.write(dotdot.block, kinds::DIRECTORY, at, &parent, &[]);
+                let place = (dotdot.block, dotdot.offset + OFFSET_INODE);
+                self.change_entry(v, goes.found.inode, place, &parent, &[]);
             }
             let links = (goes.parent.links())
                 .saturating_add(comes.inode.is_directory().into())

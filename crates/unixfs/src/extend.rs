@@ -241,6 +241,7 @@ impl<F: Format> UnixFs<F> {
         );
         state.goal = run.end();
         state.has_grown = true;
+        state.extended = Some(id);
         if fills_end {
             state.end_filled = Some(id);
         }

@@ -464,7 +464,7 @@ impl<F: Format> UnixFs<F> {
                         self.note_new_block(v, directory, block, pointer);
                     }
                 }
-                self.note_moved_names(directory, &extension, contents.bytes, pointer);
+                self.note_moved_names(v, directory, &extension, contents.bytes, pointer);
                 filled = extension.logical + moved + 1..extension.logical + extension.run.len;
                 let (block, logical) = (extension.run.start + moved, extension.logical + moved);
                 (block, logical, 0, id, pointer)

@@ -68,7 +68,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// What was done under a patchgroup is there once it can be found: its tail comes after the
-    /// names of the inode that was changed.
+    /// names of the inode that was changed, and after what leads to its contents.
     pub(crate) fn note_reached(&self, v: &mut Volume<'_>, inode: InodeNumber) {
         let Some(state) = self.inodes.get(&inode).filter(|_| v.is_grouped()) else {
             return;
@@ -78,6 +78,8 @@ impl<F: Format> UnixFs<F> {
             self.reach_of_name(name, &mut by);
         }
         by.extend(state.reach);
+        let shown = [state.extended, state.lengthened].into_iter().flatten();
+        by.extend(shown.map(|id| wait_for(Rule::GroupAfterShownContents, id)));
         v.reached_by(&by);
     }
 

@@ -5,11 +5,14 @@ use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode};
-use crate::rules::{Rule, holds, implied};
+use crate::kinds;
+use crate::rules::{Rule, holds, implied, wait_for};
 use crate::state::UnixFs;
 use crate::state::directory_index::hash;
 use crate::state::inode::PendingName;
+use crate::state::patches::PatchIds;
 use backstitch_blocks::directory::Found;
+use backstitch_blocks::runs::Run;
 
 impl<F: Format> UnixFs<F> {
     /// Remembers that a name is gone from a directory once `cleared` is on the disk.
@@ -85,6 +88,38 @@ impl<F: Format> UnixFs<F> {
         let names = self.inodes.get(&directory).and_then(|s| s.names_in());
         let pointer = names.and_then(|n| n.new_blocks.find(v, block.0));
         pointer.unwrap_or(PatchId::COMMITTED)
+    }
+
+    /// Units of a directory went to these. The disk shows their names where they were until `pointer`
+    /// is there.
+    pub(crate) fn note_moved_units(
+        &mut self,
+        v: &Volume<'_>,
+        directory: InodeNumber,
+        units: Run,
+        pointer: PatchId,
+    ) {
+        let names = self.state(directory).names_in_mut();
+        for unit in units.blocks() {
+            names.moved_units.add(v, unit.0, pointer);
+        }
+    }
+
+    /// Changes a name that a directory has in a block: once the patch is on the disk nothing there
+    /// shows the name as it was.
+    pub(crate) fn change_entry(
+        &self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        (block, offset): (BlockNumber, usize),
+        bytes: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        let mut after = PatchIds::from_slice(after);
+        let names = self.inodes.get(&directory).and_then(|s| s.names_in());
+        let moved = names.and_then(|names| names.moved_units.find(v, block.0));
+        after.extend(moved.map(|pointer| wait_for(Rule::EntryAfterMovedPointer, pointer)));
+        v.write(block, kinds::DIRECTORY, offset, bytes, &after)
     }
 
     /// From now on `directory` is reachable once this name of it is.

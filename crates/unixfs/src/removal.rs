@@ -6,7 +6,6 @@ use backstitch_ordering::{PatchId, Volume};
 use crate::fault::Fault;
 use crate::format::DIRECT_POINTERS;
 use crate::format::{Format, Inode, InodeEditor};
-use crate::kinds;
 use crate::rules::{Rule, holds, implied, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
@@ -71,7 +70,7 @@ impl<F: Format> UnixFs<F> {
             let links = target.links().saturating_sub(1);
             after.push(self.change_inode(v, found.inode, &[], |e| e.set_links(links)));
         }
-        let cleared = self.clear_name(v, &found, &after);
+        let cleared = self.clear_name(v, directory, &found, &after);
         if !after.is_empty() && holds(Rule::RemovalIsDeparture) {
             self.note_departure(v, directory, cleared);
         }
@@ -127,22 +126,18 @@ impl<F: Format> UnixFs<F> {
         Ok(target)
     }
 
-    /// Clears a name on the disk: its entry becomes unused.
+    /// Clears a name of a directory on the disk: its entry becomes unused.
     ///
     /// The cleared entry is the commit point of a removal.
     pub(crate) fn clear_name(
         &mut self,
         v: &mut Volume<'_>,
+        directory: InodeNumber,
         found: &Found,
         after: &[PatchId],
     ) -> PatchId {
-        v.write(
-            found.block,
-            kinds::DIRECTORY,
-            found.offset + OFFSET_INODE,
-            &[0; 4],
-            after,
-        )
+        let place = (found.block, found.offset + OFFSET_INODE);
+        self.change_entry(v, directory, place, &[0; 4], after)
     }
 
     /// An inode lost a name, its link to `directory` with it: its link count, and the inode itself

@@ -12,7 +12,6 @@ use backstitch_ordering::{PatchId, Volume};
 
 use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor};
-use crate::kinds;
 use crate::names::{Place, check_name};
 use crate::rules::{Rule, holds, implied, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
@@ -250,7 +249,7 @@ impl<F: Format> UnixFs<F> {
         }
         before_name.extend(wait_for_all(Rule::NewNameAfterNamesAbove, &m.names_above));
         if !holds(Rule::OldNameFollowsNew) {
-            before_name.push(self.clear_name(v, &m.old, &[]));
+            before_name.push(self.clear_name(v, m.from, &m.old, &[]));
         }
         let moves = m.is_directory && m.from != m.to;
         if moves && holds(Rule::NewNameAfterPendingOldName) {
@@ -336,16 +335,12 @@ impl<F: Format> UnixFs<F> {
                 wait_for(Rule::DotDotAfterName, pending.name),
                 wait_for(Rule::DotDotAfterPointer, pending.pointer),
             ];
-            let id = v.write(
-                dotdot.block,
-                kinds::DIRECTORY,
-                dotdot.offset + OFFSET_INODE,
-                &F::Entries::encode_inode(m.to),
-                &after,
-            );
+            let place = (dotdot.block, dotdot.offset + OFFSET_INODE);
+            let parent = F::Entries::encode_inode(m.to);
+            let id = self.change_entry(v, number, place, &parent, &after);
             before_clearing.push(wait_for(Rule::OldNameAfterDotDot, id));
         }
-        let cleared = self.clear_name(v, &m.old, &before_clearing);
+        let cleared = self.clear_name(v, m.from, &m.old, &before_clearing);
         // One scope is there as a whole, whatever the order in it.
         if v.scopes_are_atomic() {
             implied(Rule::OldNameFollowsNew, || {
@@ -425,7 +420,7 @@ impl<F: Format> UnixFs<F> {
                 now,
             ));
         };
-        let name = self.write_header(v, found, m.old.inode, kind, after);
+        let name = self.write_header(v, m.to, found, (m.old.inode, kind), after);
         self.track_name_added(m.to, found.logical, m.old.inode, m.is_directory);
         self.touch_modified(v, m.to, now);
         let pointer = self.pointer_of(v, m.to, found.block);
@@ -463,15 +458,16 @@ impl<F: Format> UnixFs<F> {
     fn write_header(
         &self,
         v: &mut Volume<'_>,
+        directory: InodeNumber,
         found: &Found,
-        inode: InodeNumber,
-        kind: u8,
+        (inode, kind): (InodeNumber, u8),
         after: &[PatchId],
     ) -> PatchId {
-        let (block, class, at) = (found.block, kinds::DIRECTORY, found.offset);
+        let (block, at) = (found.block, found.offset);
         let header = self.entry_header(v, found, inode, kind);
         if v.is_atomic(at..at + HEADER_SIZE) {
-            return v.write(block, class, at + OFFSET_INODE, &header, after);
+            let place = (block, at + OFFSET_INODE);
+            return self.change_entry(v, directory, place, &header, after);
         }
         let at_type = at + F::Entries::OFFSET_FILE_TYPE;
         let is_other = v
@@ -479,15 +475,17 @@ impl<F: Format> UnixFs<F> {
             .is_some_and(|b| b[at_type] != header[F::Entries::OFFSET_FILE_TYPE]);
         let mut after = after.to_vec();
         if is_other {
-            let unknown = v.write(block, class, at_type, &[TYPE_UNKNOWN], &[]);
+            let place = (block, at_type);
+            let unknown = self.change_entry(v, directory, place, &[TYPE_UNKNOWN], &[]);
             after.push(wait_for(Rule::TypeUnknownBeforeNumber, unknown));
         }
         let number = &header[OFFSET_INODE..OFFSET_INODE + 4];
-        let named = v.write(block, class, at + OFFSET_INODE, number, &after);
+        let place = (block, at + OFFSET_INODE);
+        let named = self.change_entry(v, directory, place, number, &after);
         match is_other {
             true => {
                 let named = wait_for(Rule::TypeAfterNumber, named);
-                v.write(block, class, at_type, &[kind], &[named])
+                self.change_entry(v, directory, (block, at_type), &[kind], &[named])
             }
             false => named,
         }
@@ -546,7 +544,7 @@ impl<F: Format> UnixFs<F> {
         let mut after = PatchIds::from_iter(self.drop_index(v, m.to, &parent));
         after.extend(self.removal_of(v, m.to, m.to_name));
         after.extend_from_slice(before);
-        let name = write_edit(v, m.old.block, edit, &after);
+        let name = self.write_edit(v, m.from, m.old.block, edit, &after);
         if holds(Rule::MoveIsRemoval) {
             self.note_removal(v, m.from, m.from_name, name);
         }
@@ -567,15 +565,17 @@ impl<F: Format> UnixFs<F> {
             pointer,
         })
     }
-}
 
-/// One patch of all that was edited.
-pub(crate) fn write_edit<L: EntryLayout>(
-    v: &mut Volume<'_>,
-    block: BlockNumber,
-    edit: &BlockEdit<L>,
-    after: &[PatchId],
-) -> PatchId {
-    let (offset, bytes) = edit.patch();
-    v.write(block, kinds::DIRECTORY, offset, bytes, after)
+    /// One patch of all that was edited in a directory's block.
+    pub(crate) fn write_edit(
+        &self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        block: BlockNumber,
+        edit: &BlockEdit<F::Entries>,
+        after: &[PatchId],
+    ) -> PatchId {
+        let (offset, bytes) = edit.patch();
+        self.change_entry(v, directory, (block, offset), bytes, after)
+    }
 }

@@ -182,6 +182,9 @@ backstitch_rules::registry! {
         ParentLinkAfterFreeing,
         /// A directory's name is gone while what was moved out of it has its only name there.
         ClearingAfterDepartures,
+        /// A name changes in a directory's last fragments, which go to a new place, and the disk still
+        /// has it where it was: it stands for what is freed.
+        EntryAfterMovedPointer,
     }
     Condition {
         /// A directory's name is gone while the other name of what was unlinked in it is not there
@@ -361,6 +364,13 @@ backstitch_rules::registry! {
         MoveWithinUnit,
         /// Two names in two sectors of a block are swapped in one patch: one of them is as before.
         ExchangeWithinUnit,
+    }
+
+    // Patchgroups.
+    Dependency {
+        /// A later group is there, and what an earlier one overwrote is in a block that the file does
+        /// not have yet, or behind its end.
+        GroupAfterShownContents,
     }
 
     // What a sync waits for.

@@ -94,11 +94,12 @@ impl<F: Format> UnixFs<F> {
         self.fill_tail(v, number, inode, size, now)?;
         let stale = self.gather_stale_tail(v, inode)?;
         let after = self.zero_stale_tail(v, number, stale);
-        self.change_inode(v, number, &after, |e| {
+        let longer = self.change_inode(v, number, &after, |e| {
             e.set_size(size);
             e.set_modified(now);
             e.set_changed(now);
         });
+        self.state(number).lengthened = Some(longer);
         Ok(())
     }
 

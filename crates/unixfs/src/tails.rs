@@ -214,10 +214,11 @@ impl<F: Format> UnixFs<F> {
         (contents, old.len)
     }
 
-    /// Names that were not on the disk yet went with the units that they are in, to the beginning
-    /// of `contents`: they are looked for where they are now, and found once `pointer` is there.
+    /// Names went with the units that they are in, to the beginning of `contents`. Those that were not
+    /// on the disk yet are looked for where they are now, and found once `pointer` is there.
     pub(crate) fn note_moved_names(
         &mut self,
+        v: &Volume<'_>,
         directory: InodeNumber,
         growth: &Growth,
         contents: &[u8],
@@ -226,6 +227,11 @@ impl<F: Format> UnixFs<F> {
         let Some(old) = growth.replaces else {
             return;
         };
+        let units = Run {
+            len: old.len,
+            ..growth.run
+        };
+        self.note_moved_units(v, directory, units, pointer);
         let moved = &contents[..old.len as usize * self.block_size()];
         for entry in entries::<F::Entries>(moved, self.format.inodes_count()).flatten() {
             let state = self.inodes.get_mut(&entry.inode);

@@ -11,7 +11,6 @@ use rustc_hash::FxHashMap;
 use crate::fault::Fault;
 use crate::format::{Format, Inode};
 use crate::index::corrupt_directory;
-use crate::kinds;
 use crate::replaced::{Place, name_to_keep};
 use crate::rules::{Rule, holds, note_by, wait_for};
 use crate::state::UnixFs;
@@ -318,7 +317,7 @@ impl<F: Format> UnixFs<F> {
         let (holder, child) = (name.holder, name.found.inode);
         // The name that stays is on the disk: nothing moves a directory from before the crash
         // before the names are settled.
-        let cleared = self.clear_name(v, &name.found, after);
+        let cleared = self.clear_name(v, holder, &name.found, after);
         self.index_removed(holder, &name.name, &name.found);
         for inode in [holder, child] {
             // A program that syncs it does not see the name come back.
@@ -382,13 +381,9 @@ impl<F: Format> UnixFs<F> {
             // The move has seen to that.
             return Ok(PatchId::COMMITTED);
         }
-        let id = v.write(
-            dotdot.block,
-            kinds::DIRECTORY,
-            dotdot.offset + OFFSET_INODE,
-            &F::Entries::encode_inode(parent),
-            &[],
-        );
+        let place = (dotdot.block, dotdot.offset + OFFSET_INODE);
+        let parent = F::Entries::encode_inode(parent);
+        let id = self.change_entry(v, number, place, &parent, &[]);
         r.note_change(v, id);
         Ok(id)
     }
@@ -419,7 +414,7 @@ impl<F: Format> UnixFs<F> {
                 offset: entry.offset,
                 logical: entry.logical,
             };
-            let cleared = self.clear_name(v, &found, &[]);
+            let cleared = self.clear_name(v, number, &found, &[]);
             r.note_change(v, cleared);
         }
         if from == 0 {

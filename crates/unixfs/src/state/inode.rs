@@ -56,6 +56,11 @@ pub(crate) struct InodeState {
     /// The last patch of the inode that came with blocks unmapped: a smaller size comes after all
     /// of them.
     pub(crate) unmapped: Option<PatchId>,
+    /// The last patch that added blocks, and the last one that made the file longer without: what is
+    /// written into the blocks that it has shows once both are on the disk. Each comes after the
+    /// earlier ones of its kind, for both change one field.
+    pub(crate) extended: Option<PatchId>,
+    pub(crate) lengthened: Option<PatchId>,
     /// The last patch that made the file shorter: until it is on the disk the file may be longer
     /// there.
     pub(crate) shrunk: Option<PatchId>,
@@ -79,6 +84,8 @@ pub(crate) struct InodeState {
 pub(crate) struct NamesIn {
     /// Blocks that are not part of it on the disk yet.
     pub(crate) new_blocks: Recent,
+    /// Of these, the places that units went to which are part of it elsewhere on the disk.
+    pub(crate) moved_units: Recent,
     /// Names that were removed (by their hashes) and may still be on the disk.
     pub(crate) removed: Recent,
     /// Removals of names whose inodes live on elsewhere. Its own name stays on the disk until they
@@ -106,7 +113,12 @@ impl InodeState {
         // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is
         // what is under way in a directory, or what comes after it: a new block's pointer and size,
         // a name's removal, what takes a moved name's place.
-        let known = [self.end_filled, self.unmapped];
+        let known = [
+            self.end_filled,
+            self.unmapped,
+            self.extended,
+            self.lengthened,
+        ];
         debug_assert!(
             backstitch_rules::watch::off().is_some()
                 || self.changes.any_live(v)
@@ -136,6 +148,9 @@ impl InodeState {
 
 impl NamesIn {
     fn any_live(&self, v: &Volume<'_>) -> bool {
-        self.new_blocks.any_live(v) || self.removed.any_live(v) || self.departures.any_live(v)
+        self.new_blocks.any_live(v)
+            || self.moved_units.any_live(v)
+            || self.removed.any_live(v)
+            || self.departures.any_live(v)
     }
 }

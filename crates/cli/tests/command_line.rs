@@ -48,7 +48,7 @@ fn every_family_of_scripts_is_told() {
         assert!(guide.contains(&format!("`{}`", family.name)));
     }
     assert_eq!(generate::FAMILIES.len(), 13);
-    let scripts = format!("{} scripts in thirteen families", generate::cases().len());
+    let scripts = format!("{} scripts in fourteen families", generate::cases().len());
     assert!(
         guide.contains(&scripts) && guarantees.contains(&scripts),
         "{scripts}"

@@ -249,6 +249,9 @@ pub struct FileSystemStatistics {
     pub blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
+    /// Those of them that a file is sure to get: where the format gives files parts of its blocks, the
+    /// parts of blocks of which all is free.
+    pub free_in_whole_blocks: u64,
     /// Free blocks for those who are not root.
     pub available_blocks: u64,
     /// Inodes in all.

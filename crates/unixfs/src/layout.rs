@@ -56,6 +56,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
             block_size_bytes: self.format.block_size(),
             blocks: all.saturating_sub(self.format.overhead_blocks()),
             free_blocks: free,
+            free_in_whole_blocks: self.format.free_blocks_in_wholes(),
             available_blocks: free.saturating_sub(self.format.reserved_blocks()),
             inodes: self.format.inodes_count().into(),
             free_inodes: u64::from(self.format.free_inodes())

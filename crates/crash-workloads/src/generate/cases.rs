@@ -5,6 +5,7 @@
 //! twelve are in the inode, 256 more behind an indirect block, then those behind a double and a
 //! triple one.
 
+mod fragments;
 mod power;
 
 use crate::ace::Workload;
@@ -75,6 +76,11 @@ pub const FAMILIES: &[Family] = &[
         name: "holes",
         about: "holes, filled and punched, and space that is reserved",
         scripts: holes,
+    },
+    Family {
+        name: "fragments",
+        about: "files and directories that end within a block of several fragments: growth, moves, cuts",
+        scripts: fragments::fragments,
     },
     Family {
         name: "log",

@@ -23,11 +23,13 @@ DOCUMENT = ROOT / "docs/GUARANTEES.md"
 BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 
 MECHANISMS = ["soft", "sync", "journal=ordered", "journal=writeback", "journal=full"]
+# Under a log no rule of a layout can be half off: the order of transactions takes the place of what it waits for.
+HALF_OFF = ["soft", "sync"]
 WITHOUT_LOG = ["scheduler", "interbuffer", "amom=immediate", "amom=delayed:100"]
 # By parts of their names.
 ONLY_UFS = (
     "initialised,pointers-go,clean-taken,record-kept,clean-only-after,groups-are,record-is-of-last,if-cleared,"
-    "clears-dead,frees-after-clearing"
+    "clears-dead,frees-after-clearing,entry-after-moved"
 )
 # The logs of operations state it, and the layouts too.
 SHARED = "group-after-earlier-groups"
@@ -42,7 +44,7 @@ def pieces():
     for mechanism in WITHOUT_LOG + ["lffs-file"]:
         found[mechanism] = ["--ordering", mechanism, "--own", *WHOLE]
     found["ufs2"] = ["-t", "ufs2", "--ordering", "soft", "--site", ONLY_UFS, *WHOLE]
-    for mechanism in MECHANISMS:
+    for mechanism in HALF_OFF:
         found[f"half {mechanism}"] = ["--ordering", mechanism, *HALF]
     return found
 
@@ -127,8 +129,8 @@ def sums(found, names, wanted=lambda row: True):
 def text(found):
     """What stands between the marks."""
     of = lambda names, prefix="": {name: found[prefix + name]["rows"] for name in names}
-    is_shown = lambda row: row["verdict"] != "not_reached"
-    half = of(MECHANISMS, "half ")
+    is_told = lambda row: row["verdict"] not in ("not_reached", "found")
+    half = of(HALF_OFF, "half ")
     # What is stated by one mechanism, or for UFS, has a table of its own.
     own = {row["site"] for name in WITHOUT_LOG + ["lffs-file", "ufs2"] for row in found[name]["rows"]} - {SHARED}
     is_shared = lambda row: row["site"] not in own
@@ -142,7 +144,8 @@ def text(found):
         "the newest one is; or one that was merged into another patch counts as committed:",
         "",
     ]
-    lines += sums(found, [f"half {name}" for name in MECHANISMS]) + [""] + table(half, is_shown, with_text=False)
+    lines += sums(found, [f"half {name}" for name in HALF_OFF])
+    lines += ["", "Those that no workload shows:", ""] + table(half, is_told, with_text=False)
     return "\n".join(lines) + "\n"
 
 

@@ -22,12 +22,12 @@ thread_local! {
     static STEPS: Cell<Steps> = const { Cell::new(Steps::Usual) };
 }
 
-/// Has this thread's operations cut into such steps from here on.
-pub fn set(steps: Steps) {
+/// Has this thread's operations cut into such steps from here on; returns how they were cut before.
+pub fn set(steps: Steps) -> Steps {
     if steps != Steps::Usual {
         backstitch_rules::watch::begin();
     }
-    STEPS.set(steps);
+    STEPS.replace(steps)
 }
 
 /// Whether they are small.

@@ -220,9 +220,10 @@ impl Order {
 
 /// What was handed out is about to be used by what comes after these patches: takes out what a rule
 /// that is half off does not wait for, and counts what is pending, as far as the order is kept.
-/// Returns the rules that something pending was handed out by.
+/// Returns the rules that something pending was handed out by. Whatever is stated, it comes after
+/// what is `besides` too.
 #[cold]
-pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order) -> Vec<Id> {
+pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[PatchId]) -> Vec<Id> {
     let handed = HANDED.take();
     if handed.is_empty() {
         return Vec::new();
@@ -263,7 +264,8 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order) -> Vec<Id> {
             .filter(|one| order.counts(graph, one.id, after));
         let counted: Vec<Handed> = counted.copied().collect();
         let rules = by.iter().map(|(rule, _)| *rule);
-        rules.for_each(|rule| count_covered_of(graph, rule, &counted, after));
+        let waited_for = [after, besides].concat();
+        rules.for_each(|rule| count_covered_of(graph, rule, &counted, &waited_for));
     }
     by.into_iter().map(|(rule, _)| rule).collect()
 }

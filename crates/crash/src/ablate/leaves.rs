@@ -7,7 +7,8 @@
 //! is on the disk, what is on its way, what of each patch must be there before it and what the disk
 //! holds then, what is promised, and which operations were refused. Where all moments of two runs
 //! have the same numbers, no crash of the one leaves anything that no crash of the other leaves,
-//! and no judge can tell them apart.
+//! and no judge can tell them apart. A moment that leaves what the one before it leaves adds nothing,
+//! and does not count: how many steps work takes that changes nothing is not compared.
 //!
 //! The rule may still matter to what becomes of such a state. So the states that the look
 //! beforehand went on with (`scout`) are recovered, used and unmounted here too, and each moment of
@@ -129,30 +130,49 @@ fn left(image: &Fork, workload: &Workload, plan: &Plan) -> u64 {
     };
     // A panic may have come in the life after a crash.
     watch::set_remounted(false);
-    how.hash(&mut moments.left.0);
-    moments.left.0.finish()
+    how.hash(&mut moments.left.all);
+    moments.left.all.finish()
 }
 
 /// What moments may leave.
 #[derive(Default)]
-struct Left(DefaultHasher);
+struct Left {
+    all: DefaultHasher,
+    /// The moment before, unless something was written or an operation was begun since.
+    last: Option<u64>,
+}
+
+impl Left {
+    /// Adds a moment with so many promises; false where it leaves what the one before it does.
+    fn add(&mut self, mount: &Mount, promises: u64) -> bool {
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        let mut one = DefaultHasher::new();
+        (promises, states.is_complete).hash(&mut one);
+        states
+            .fingerprint(&nodes, &vec![false; nodes.len()])
+            .hash(&mut one);
+        of_patches(&nodes, &mut states).hash(&mut one);
+        let moment = one.finish();
+        let is_new = self.last.replace(moment) != Some(moment);
+        if is_new {
+            moment.hash(&mut self.all);
+        }
+        is_new
+    }
+}
 
 impl Watcher for Left {
     fn at_rest(&mut self, mount: &Mount) {
-        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        states.is_complete.hash(&mut self.0);
-        states
-            .fingerprint(&nodes, &vec![false; nodes.len()])
-            .hash(&mut self.0);
-        of_patches(&nodes, &mut states).hash(&mut self.0);
+        self.add(mount, 0);
     }
 
     fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
+        self.last = None;
         let disk = mount.fork();
-        disk.fingerprint().hash(&mut self.0);
+        disk.fingerprint().hash(&mut self.all);
         for part in arriving(batch, &disk) {
             let arrived = disk.fingerprint_of(part.block, part.bytes());
-            (part.block, part.sectors, arrived).hash(&mut self.0);
+            (part.block, part.sectors, arrived).hash(&mut self.all);
         }
     }
 }
@@ -168,29 +188,30 @@ struct Moments {
 
 impl Moments {
     /// The number of promises that were made by then.
-    fn note_promises(&mut self) {
-        let promises = (self.model.as_ref()).map_or(0, |model| model.borrow().promises);
-        promises.hash(&mut self.left.0);
+    fn promises(&self) -> u64 {
+        let model = self.model.as_ref();
+        model.map_or(0, |model| model.borrow().promises)
     }
 }
 
 impl Watcher for Moments {
     fn at_rest(&mut self, mount: &Mount) {
-        self.note_promises();
-        self.left.at_rest(mount);
-        if self.begun <= self.setup {
+        let is_new = self.left.add(mount, self.promises());
+        if self.begun <= self.setup || !is_new {
             return;
         }
         if let Some(state) = self.further.pick(mount) {
+            self.left.last = None;
             match self.further.live_on(state, &mut self.left) {
-                Ok(end) => end.fingerprint().hash(&mut self.left.0),
-                Err(error) => error.to_string().hash(&mut self.left.0),
+                Ok(end) => end.fingerprint().hash(&mut self.left.all),
+                Err(error) => error.to_string().hash(&mut self.left.all),
             }
+            self.left.last = None;
         }
     }
 
     fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
-        self.note_promises();
+        self.promises().hash(&mut self.left.all);
         self.left.in_flight(mount, batch);
     }
 }
@@ -237,11 +258,12 @@ impl Spectator for Moments {
 
     fn begun(&mut self, operations: usize) {
         self.begun = operations;
-        operations.hash(&mut self.left.0);
+        operations.hash(&mut self.left.all);
+        self.left.last = None;
     }
 
     fn refused(&mut self, operation: &Operation, error: &Error) {
-        format!("{operation}: {error}").hash(&mut self.left.0);
+        format!("{operation}: {error}").hash(&mut self.left.all);
     }
 
     fn is_done(&self) -> bool {

@@ -6,7 +6,11 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Nobody};
 use backstitch_crash_core::operation::{Operation, Path};
 use backstitch_device::Buffer;
+use backstitch_layout::steps::{self, Steps};
 use backstitch_layout::{Allocate, FileSystemStatistics, Result};
+use backstitch_mechanisms::Ordering;
+use backstitch_rules::watch;
+use backstitch_store::Optimisations;
 
 use super::Machine;
 
@@ -16,6 +20,7 @@ pub(super) const NAME: &[u8] = b".full";
 /// What filling an image changed of it.
 struct Filled {
     start: Fork,
+    ordering: Ordering,
     left: u32,
     changed: Vec<(u64, Buffer)>,
 }
@@ -27,11 +32,15 @@ thread_local! {
 
 /// The image with all of its blocks in use but about `left`.
 ///
+/// It is the same one whatever is tried on it: every rule holds while it is filled, with the
+/// optimisations and the steps of a mount.
+///
 /// # Errors
 /// The engine's.
 pub(super) fn with_few_blocks(image: Fork, left: u32, engine: Engine) -> Result<Fork> {
     let is_known = |filled: &Filled| {
         filled.left == left
+            && filled.ordering == engine.ordering
             && filled.start.has_base_of(&image)
             && filled.start.fingerprint() == image.fingerprint()
     };
@@ -43,10 +52,11 @@ pub(super) fn with_few_blocks(image: Fork, left: u32, engine: Engine) -> Result<
         Some(changed) => changed,
         None => {
             let start = image.clone();
-            let changed = fill(image.clone(), left.into(), engine)?;
+            let changed = fill_as_usual(image.clone(), left.into(), engine.ordering)?;
             let known = changed.clone();
             FILLED.set(Some(Filled {
                 start,
+                ordering: engine.ordering,
                 left,
                 changed: known,
             }));
@@ -58,6 +68,24 @@ pub(super) fn with_few_blocks(image: Fork, left: u32, engine: Engine) -> Result<
         full.set_block(block, bytes);
     }
     Ok(full)
+}
+
+/// Fills an image as a mount would, whatever this thread has switched off or changed.
+fn fill_as_usual(image: Fork, left: u64, ordering: Ordering) -> Result<Vec<(u64, Buffer)>> {
+    let (off, records) = (watch::off(), watch::records());
+    watch::switch_off(None);
+    watch::record(false);
+    let steps = steps::set(Steps::Usual);
+    let engine = Engine {
+        ordering,
+        optimisations: Optimisations::BOTH,
+        unit_bytes: None,
+    };
+    let changed = fill(image, left, engine);
+    steps::set(steps);
+    watch::record(records);
+    watch::switch_off(off);
+    changed
 }
 
 /// Reserves blocks for the file, as many as there are, and unmounts; what is changed then.

@@ -1,6 +1,8 @@
 //! Changes of blocks: each becomes a patch that comes after what the layout and the mechanism say.
 
-use backstitch_store::{BlockClass, BlockKind, Change, InRun, PatchId, Standing, Stating};
+use backstitch_store::{
+    BlockClass, BlockKind, Change, InRun, PatchId, PatchKind, Standing, Stating,
+};
 
 use super::Volume;
 use crate::mechanism::{Decision, PatchSpec};
@@ -248,6 +250,31 @@ impl Volume<'_> {
         self.created(&stated, id)
     }
 
+    /// What a patch comes after whatever is stated, for both change some byte: asked where rules are
+    /// counted.
+    fn overlapped_by(&self, spec: &PatchSpec<'_>) -> Vec<PatchId> {
+        let Change::Bytes {
+            offset_bytes: start,
+            bytes,
+        } = spec.change
+        else {
+            return Vec::new();
+        };
+        let end = start + bytes.len() as u32;
+        let mut overlapped = Vec::new();
+        if backstitch_rules::watch::records() {
+            self.store.pending(self.id, spec.block, &mut overlapped);
+        }
+        let graph = self.store.graph();
+        overlapped.retain(|id| {
+            graph.info(*id).is_some_and(|info| {
+                let theirs = info.offset_bytes..info.offset_bytes + info.len_bytes;
+                info.kind == PatchKind::Soft && theirs.start < end && start < theirs.end
+            })
+        });
+        overlapped
+    }
+
     /// Works out what a patch is to come after, and has the mechanism decide about it.
     fn state_dependencies<'s>(&mut self, spec: PatchSpec<'s>, after: &[PatchId]) -> Stated<'s> {
         // Of bits alone a reader of the disk sees nothing.
@@ -271,7 +298,9 @@ impl Volume<'_> {
                 (true, BlockClass::Data) => Order::KeptForContents,
                 (true, _) => Order::Dropped,
             };
-            self.stated_by = rules::heed(self.store.graph(), &mut self.scratch, order);
+            let besides = self.overlapped_by(&spec);
+            let after = &mut self.scratch;
+            self.stated_by = rules::heed(self.store.graph(), after, order, &besides);
         }
         // A mechanism that keeps order keeps that of groups with the layout's; of one that keeps
         // none groups have their own.

@@ -161,7 +161,7 @@ impl<'a> Volume<'a> {
     /// Closes the scope; appends what must be on stable storage before the caller may be answered.
     pub fn end(&mut self, wait_for: &mut Vec<PatchId>) {
         if backstitch_rules::are_watched() {
-            rules::heed(self.store.graph(), wait_for, self.order());
+            rules::heed(self.store.graph(), wait_for, self.order(), &[]);
         }
         self.mechanism.end(wait_for);
         self.store.tell(|| Happening::End);
@@ -244,7 +244,7 @@ impl<'a> Volume<'a> {
     fn heeded(&self, of: &[PatchId]) -> Option<Vec<PatchId>> {
         backstitch_rules::are_watched().then(|| {
             let mut of = of.to_vec();
-            rules::heed(self.store.graph(), &mut of, self.order());
+            rules::heed(self.store.graph(), &mut of, self.order(), &[]);
             of
         })
     }

@@ -32,6 +32,27 @@ fn tell(what: &str, report: &Value) {
     ));
 }
 
+/// What a user gets who asks for nothing, cut short: one after the other, all that keep order.
+#[test]
+fn without_arguments_every_mechanism_is_explored() {
+    let found = crash_fs(&["--states", "200"]);
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let told = String::from_utf8_lossy(&found.stdout);
+    for mechanism in [
+        "soft",
+        "interbuffer",
+        "journal=full",
+        "lffs-file",
+        "lffs-wafs=2async",
+    ] {
+        let line = format!("{mechanism}: ");
+        assert!(
+            told.lines().any(|l| l.starts_with(&line)),
+            "{mechanism} in {told}"
+        );
+    }
+}
+
 /// With all optimisations; what they make of the graph where they are off is ten times as many
 /// states (`make soak`), and the random workloads below run under both.
 #[test]

@@ -103,7 +103,7 @@ fn what_was_merged_counts_as_committed_where_a_rule_says_so() {
         watch::switch_off(Some((rule.into(), form)));
         let mut after = rules::wait_for_all(RULE, &[part]).to_vec();
         after.push(whole);
-        rules::heed(&graph, &mut after, Order::Kept);
+        rules::heed(&graph, &mut after, Order::Kept, &[]);
         assert_eq!(after.contains(&part), is_left, "{form:?} of {rule:?}");
         assert!(after.contains(&whole), "that was handed out by no rule");
         rules::forget_followed();
@@ -149,9 +149,9 @@ fn what_is_handed_out_is_counted_where_it_is_used() {
     let count = |handed: &[PatchId], beside: &[PatchId], order: Order| {
         let mut after = rules::wait_for_all(RULE, handed).to_vec();
         after.extend_from_slice(beside);
-        let by = rules::heed(&graph, &mut after, order);
+        let by = rules::heed(&graph, &mut after, order, &[]);
         assert!(
-            rules::heed(&graph, &mut after, order).is_empty(),
+            rules::heed(&graph, &mut after, order, &[]).is_empty(),
             "it is used up"
         );
         let p = passes(RULE);
@@ -181,11 +181,11 @@ fn what_is_handed_out_is_counted_where_it_is_used() {
     );
     // What is not used for contents after all is not counted.
     rules::wait_for(RULE, first);
-    rules::heed(&graph, &mut vec![second], Order::KeptForContents);
+    rules::heed(&graph, &mut vec![second], Order::KeptForContents, &[]);
     assert_eq!(passes(RULE).pending, 0);
     rules::wait_for(RULE, first);
     rules::forget_followed();
-    assert!(rules::heed(&graph, &mut vec![first], Order::Kept).is_empty());
+    assert!(rules::heed(&graph, &mut vec![first], Order::Kept, &[]).is_empty());
 }
 
 #[test]

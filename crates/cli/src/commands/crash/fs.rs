@@ -246,7 +246,7 @@ fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Re
         failures += report.failures.len();
         reports.push(report);
     }
-    if is_whole && failures == 0 && ordering.has_log() {
+    if is_whole && failures == 0 && commits_in_one_flush(ordering) {
         reports.push(elsewhere(args, ordering, &cases)?);
     }
     if is_whole && !args.torn && reports.iter().all(|report| report.failures.is_empty()) {
@@ -271,6 +271,12 @@ fn torn(
     let mut campaign = campaign(&args, ordering, others)?;
     campaign.most_states_each = args.states_each.unwrap_or(STATES_OF_TORN);
     explore(&args, &campaign)
+}
+
+/// Whether the mechanism's log can write what says that a transaction counts together with it.
+fn commits_in_one_flush(ordering: Ordering) -> bool {
+    let kind = ordering.log_kind();
+    kind.is_some_and(|kind| !kind.one_flush_features().is_empty())
 }
 
 /// The cases about journals once more, with a journal on a device of its own whose commit records

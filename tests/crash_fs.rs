@@ -37,7 +37,7 @@ fn tell(what: &str, report: &Value) {
 fn without_arguments_every_mechanism_is_explored() {
     let found = crash_fs(&["--states", "200"]);
     assert_eq!(found.code, Some(0), "{found:?}");
-    let told = String::from_utf8_lossy(&found.stdout);
+    let told = found.text();
     for mechanism in [
         "soft",
         "interbuffer",

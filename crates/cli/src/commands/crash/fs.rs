@@ -73,6 +73,7 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
     orphans        files without names that are open
     cuts           truncations, and growth behind them
     holes          holes, filled and punched, and reserved space
+    fragments      files and directories that end within a block of several fragments
     log            journals that wrap, revoke, meet their magic number, or end their sequence numbers
     crashes        power cuts with work between them, and mounts with another mechanism
   FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace

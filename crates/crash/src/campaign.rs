@@ -17,7 +17,8 @@ use backstitch_drives::DriveSpec;
 use backstitch_layout::Error as LayoutError;
 use backstitch_layout::tools::MkfsError;
 use backstitch_mechanisms::Ordering;
-use backstitch_rules::watch::Counts;
+use backstitch_rules::Id;
+use backstitch_rules::watch::{self, Counts, Form};
 use backstitch_store::Optimisations;
 use rustc_hash::FxHashSet;
 use thiserror::Error;
@@ -200,6 +201,15 @@ pub trait Observer: Sync {
 pub struct NoObserver;
 
 impl Observer for NoObserver {}
+
+/// Switches a rule off, where there is one, in every thread that explores.
+pub struct Without(pub Option<Id>);
+
+impl Observer for Without {
+    fn thread_starts(&self) {
+        watch::switch_off(self.0.map(|rule| (rule, Form::Whole)));
+    }
+}
 
 impl Campaign {
     pub(crate) fn start(&self) -> Result<Fork, CampaignError> {

@@ -70,7 +70,7 @@ pub use backstitch_crash_core::image::Fork;
 pub use backstitch_crash_core::operation::{Operation, parse_script, script};
 pub use backstitch_crash_core::schedule::Schedule;
 pub use backstitch_crash_workloads::{Workload, ace, generate, provoking, rules, scripts};
-pub use campaign::{Campaign, CampaignError, Failure, NoObserver, Observer, Results};
+pub use campaign::{Campaign, CampaignError, Failure, NoObserver, Observer, Results, Without};
 pub use foreign::{Foreign, unexpected_of_e2fsck};
 pub use summary::{ReplayError, Replayed};
 pub use watched::{ScriptError, run_watched};

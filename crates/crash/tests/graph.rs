@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use backstitch_crash::provoking;
 use backstitch_crash::{
-    Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script,
+    Campaign, ImageOptions, NoObserver, Observer, Schedule, Without, Workload, parse_script,
 };
 use backstitch_crash_core::report::graph::{End, Graph, How, Order, Patch};
 use backstitch_crash_core::report::{BlockState, Report};
@@ -20,15 +20,6 @@ use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 use backstitch_trace::{Keep, Moment, Trace, state_at};
-
-/// Switches a rule off in every thread that explores.
-struct Without(Id);
-
-impl Observer for Without {
-    fn thread_starts(&self) {
-        watch::switch_off(Some((self.0, Form::Whole)));
-    }
-}
 
 /// A rule that is off in this thread as long as it lives.
 struct Off;
@@ -82,7 +73,7 @@ fn script(text: &str) -> Vec<Workload> {
 
 /// The report on the first failure without a rule, and the trace of its run.
 fn failing(campaign: &Campaign, rule: Id) -> (Report, Vec<u8>) {
-    failing_with(campaign, &Without(rule), Some(Off::new(rule)))
+    failing_with(campaign, &Without(Some(rule)), Some(Off::new(rule)))
 }
 
 fn failing_with(
@@ -299,7 +290,7 @@ fn of_many_patches_those_around_the_missing_edge_are_shown() {
     workloads[0].setup = 40;
     let campaign = campaign(Ordering::SOFT, Optimisations::NONE, workloads);
     let _off = Off::new(rule);
-    let mut results = campaign.run(&Without(rule)).unwrap();
+    let mut results = campaign.run(&Without(Some(rule))).unwrap();
     let failure = &mut results.failures[0];
     // As it was found, with all that the workload did.
     campaign.draw(failure).unwrap();

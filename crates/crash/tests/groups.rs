@@ -3,7 +3,7 @@
 //! rule of theirs left out at a time.
 
 use backstitch_crash::{
-    Campaign, ImageOptions, NoObserver, Observer, Operation, Results, Schedule, Workload,
+    Campaign, ImageOptions, NoObserver, Observer, Operation, Results, Schedule, Without, Workload,
     parse_script,
 };
 use backstitch_formats::Rule as LayoutRule;
@@ -12,7 +12,6 @@ use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::Rule;
 
 use backstitch_rules::Id;
-use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
 /// A compressor removes its input after its output (Frost et al., §5.2).
@@ -72,24 +71,6 @@ const MECHANISMS: [Ordering; 5] = [
     Ordering::JOURNAL_ORDERED,
     Ordering::JOURNAL_FULL,
 ];
-
-/// Switches a rule off in every thread that explores.
-struct Broken(Id);
-
-impl Observer for Broken {
-    fn thread_starts(&self) {
-        watch::switch_off(Some((self.0, Form::Whole)));
-    }
-}
-
-struct BrokenJournal;
-
-impl Observer for BrokenJournal {
-    fn thread_starts(&self) {
-        let rule = JournalRule::GroupsThroughLog;
-        watch::switch_off(Some((rule.into(), Form::Whole)));
-    }
-}
 
 fn explore(
     (name, script): (&str, &str),
@@ -176,15 +157,15 @@ fn is_found(script: (&str, &str), ordering: Ordering, observer: &dyn Observer) -
 #[test]
 fn without_groups_each_program_loses_something() {
     for script in SCRIPTS {
-        let without = Broken(Rule::GroupAfterEarlierGroups.id());
+        let without = Without(Some(Rule::GroupAfterEarlierGroups.id()));
         assert!(is_found(script, Ordering::SOFT, &without), "{}", script.0);
     }
     // Contents that are overwritten in place do not go through these journals but for the group's
     // sake.
-    for mode in [Ordering::JOURNAL_WRITEBACK, Ordering::JOURNAL_ORDERED] {
-        let ordering = mode;
+    let without = Without(Some(JournalRule::GroupsThroughLog.id()));
+    for ordering in [Ordering::JOURNAL_WRITEBACK, Ordering::JOURNAL_ORDERED] {
         let corners = ("corners", CORNERS);
-        assert!(is_found(corners, ordering, &BrokenJournal), "{ordering}");
+        assert!(is_found(corners, ordering, &without), "{ordering}");
     }
 }
 
@@ -202,7 +183,7 @@ fn every_rule_left_out_is_found() {
     for rule in RULES {
         let found = SCRIPTS
             .iter()
-            .any(|script| is_found(*script, Ordering::SOFT, &Broken(rule)));
+            .any(|script| is_found(*script, Ordering::SOFT, &Without(Some(rule))));
         assert!(found, "{rule:?} was not found");
     }
 }

@@ -2,23 +2,13 @@
 //! it.
 
 use backstitch_crash::{
-    Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script,
+    Campaign, ImageOptions, NoObserver, Schedule, Without, Workload, parse_script,
 };
 use backstitch_formats::usual;
 use backstitch_journal::rules::Rule;
 
 use backstitch_mechanisms::{Ordering, jbd2};
-use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
-
-/// Switches a rule off in every thread that explores.
-struct Without(Rule);
-
-impl Observer for Without {
-    fn thread_starts(&self) {
-        watch::switch_off(Some((self.0.into(), Form::Whole)));
-    }
-}
 
 /// Directories whose blocks become a file's, files whose blocks become a directory's, growth and
 /// removal.
@@ -172,7 +162,7 @@ fn every_rule_left_out_is_found() {
                 _ => SCRIPT,
             };
             let campaign = campaign_of(script, seed, Ordering::JOURNAL_ORDERED, image);
-            let results = campaign.run(&Without(rule)).ok()?;
+            let results = campaign.run(&Without(Some(rule.into()))).ok()?;
             let failure = results.failures.first()?;
             Some(format!("state {}: {}", results.states, failure.verdict()))
         });

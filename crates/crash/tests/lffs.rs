@@ -4,10 +4,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use backstitch_crash::{
-    Campaign, Foreign, Observer, Results, Workload, generate, script, scripts, standard,
+    Campaign, Foreign, Results, Without, Workload, generate, script, scripts, standard,
 };
 use backstitch_mechanisms::{LffsRule as Rule, Ordering};
-use backstitch_rules::watch::{self, Form};
 
 const MECHANISMS: [Ordering; 5] = [
     Ordering::LFFS_FILE,
@@ -16,15 +15,6 @@ const MECHANISMS: [Ordering; 5] = [
     Ordering::LFFS_WAFS_2ASYNC,
     Ordering::LFFS_WAFS_2SYNC,
 ];
-
-/// Switches a rule off, where there is one, in every thread that explores.
-struct Without(Option<Rule>);
-
-impl Observer for Without {
-    fn thread_starts(&self) {
-        watch::switch_off(self.0.map(|rule| (rule.into(), Form::Whole)));
-    }
-}
 
 /// What is found, or why the engine does not get through.
 fn explored(
@@ -43,7 +33,7 @@ fn explored(
         torn,
         ..standard::campaign(ordering, 1, 2)
     };
-    let results = campaign.run(&Without(without));
+    let results = campaign.run(&Without(without.map(Rule::id)));
     results.map_err(|error| error.to_string())
 }
 

@@ -1,6 +1,6 @@
 //! UFS: what is believed of an image that was not unmounted, and how it is recovered.
 
-use backstitch_crash::{Campaign, Fork, ImageOptions, Observer, Workload, parse_script, standard};
+use backstitch_crash::{Campaign, Fork, ImageOptions, Without, Workload, parse_script, standard};
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, Mkfs};
@@ -367,15 +367,6 @@ fn an_image_with_what_a_crash_left_is_not_called_clean() {
     assert!(with_rule(rule, true, || is_called_clean(true)));
     assert!(!with_rule(rule, true, || is_called_clean(false)));
     assert!(with_rule(rule, false, || is_called_clean(false)));
-}
-
-/// Switches a rule off, where there is one, in every thread that explores.
-struct Without(Option<Id>);
-
-impl Observer for Without {
-    fn thread_starts(&self) {
-        watch::switch_off(self.0.map(|rule| (rule, Form::Whole)));
-    }
 }
 
 /// Whether a state is found that no crash may leave.

@@ -1,10 +1,9 @@
 //! The papers' systems that order writes without a log: what a power cut leaves is as they promise,
 //! and each rule of theirs is found to be needed.
 
-use backstitch_crash::{Campaign, Observer, Results, Workload, generate, script, standard};
+use backstitch_crash::{Campaign, Results, Without, Workload, generate, script, standard};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::Rule;
-use backstitch_rules::watch::{self, Form};
 
 const MECHANISMS: [Ordering; 5] = [
     Ordering::SCHEDULER,
@@ -13,15 +12,6 @@ const MECHANISMS: [Ordering; 5] = [
     Ordering::AMOM_DELAYED,
     Ordering::AMOM_PERIODIC,
 ];
-
-/// Switches a rule off, where there is one, in every thread that explores.
-struct Without(Option<Rule>);
-
-impl Observer for Without {
-    fn thread_starts(&self) {
-        watch::switch_off(self.0.map(|rule| (rule.into(), Form::Whole)));
-    }
-}
 
 /// What is found, or why the engine does not get through.
 fn explored(
@@ -38,7 +28,7 @@ fn explored(
         most_states_each,
         ..standard::campaign(ordering, 1, 2)
     };
-    let results = campaign.run(&Without(without));
+    let results = campaign.run(&Without(without.map(Rule::id)));
     results.map_err(|error| error.to_string())
 }
 

@@ -179,6 +179,12 @@ impl Ordering {
         self.log
     }
 
+    /// The features with which its log writes what says that a transaction counts together with the
+    /// transaction; none where it cannot, or there is no log.
+    pub fn one_flush_features(self) -> JournalFeatures {
+        self.log_kind().map_or(&[][..], LogKind::one_flush_features)
+    }
+
     /// The features with which an image is made that has what the mechanism needs.
     pub fn image_features(self) -> Vec<String> {
         let words = self.log_kind().map_or(&[][..], |kind| kind.features());

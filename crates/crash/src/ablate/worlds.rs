@@ -48,7 +48,7 @@ impl World {
     pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
         let (ordering, image) = (ablation.ordering, ablation.image);
         let is_usual = image.layout == ImageOptions::default().layout;
-        let one_flush = (ordering.log_kind()).map_or(&[][..], |kind| kind.one_flush_features());
+        let one_flush = ordering.one_flush_features();
         let made = |features: JournalFeatures| {
             let options = ImageOptions {
                 journal_features: features,

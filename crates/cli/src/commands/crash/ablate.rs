@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let campaign = standard::campaign(*ordering, args.seed, threads);
         let workloads = match args.workload.is_empty() {
             true => standard::workloads(args.seed),
-            false => super::fs::named(WHAT, &args.workload, &campaign)?,
+            false => super::workloads::named(WHAT, &args.workload, &campaign)?,
         };
         let ablation = Ablation {
             ordering: *ordering,

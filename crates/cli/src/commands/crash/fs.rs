@@ -1,11 +1,12 @@
 //! `backstitch crash fs`.
 
 use super::print::{Output, Recorded, progress_bar, quoted, verdict};
+use super::workloads::{is_case, named, scripted};
 use crate::options::AtomicUnit;
 use backstitch_bench::{Disk, DiskOptions, DriveSpec};
 use backstitch_crash::{
     Campaign, Foreign, Fork, ImageOptions, Observer, Operation, ReplayError, Replayed, Results,
-    Schedule, Workload, ace, generate, parse_script, scripts,
+    Schedule, Workload,
 };
 use backstitch_crash_core::report::Report;
 use backstitch_files::error::{Error, FAILED, Result, host};
@@ -21,9 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-const WHAT: &str = "crash fs";
-/// More random workloads than this are not made at once.
-const MOST_RANDOM: u32 = 100_000;
+pub(super) const WHAT: &str = "crash fs";
 /// What is explored where nothing is asked for. (`guided:20` would add two minutes of processor
 /// time over all mechanisms, to about fifteen, and the cases come by almost as much.)
 const DEFAULT_WORKLOADS: [&str; 6] = [
@@ -247,7 +246,7 @@ fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Re
         failures += report.failures.len();
         reports.push(report);
     }
-    if is_whole && failures == 0 && commits_in_one_flush(ordering) {
+    if is_whole && failures == 0 && !ordering.one_flush_features().is_empty() {
         reports.push(elsewhere(args, ordering, &cases)?);
     }
     if is_whole && !args.torn && reports.iter().all(|report| report.failures.is_empty()) {
@@ -272,12 +271,6 @@ fn torn(
     let mut campaign = campaign(&args, ordering, others)?;
     campaign.most_states_each = args.states_each.unwrap_or(STATES_OF_TORN);
     explore(&args, &campaign)
-}
-
-/// Whether the mechanism's log can write what says that a transaction counts together with it.
-fn commits_in_one_flush(ordering: Ordering) -> bool {
-    let kind = ordering.log_kind();
-    kind.is_some_and(|kind| !kind.one_flush_features().is_empty())
 }
 
 /// The cases about journals once more, with a journal on a device of its own whose commit records
@@ -309,92 +302,6 @@ fn workloads(args: &Args, ordering: Ordering) -> Result<Vec<Workload>> {
     }
     let campaign = campaign(args, ordering, Vec::new())?;
     named(WHAT, &names(args), &campaign)
-}
-
-/// The workloads of these names, with the campaign's seed. What is found by feedback is found under
-/// its mechanism.
-pub(super) fn named(command: &str, names: &[String], campaign: &Campaign) -> Result<Vec<Workload>> {
-    let seed = campaign.seed;
-    let mut all = Vec::new();
-    for name in names {
-        let mut some = match name.split_once(':') {
-            Some(("ace", length @ ("1" | "2"))) => generate::ace(1 + usize::from(length == "2")),
-            Some(("seq", length @ ("1" | "2"))) => {
-                generate::sequences(1 + usize::from(length == "2"))
-            }
-            Some((kind @ ("random" | "flushed" | "long" | "guided"), count)) => {
-                let count: u32 = count.parse().map_err(|_| unknown(command, name))?;
-                let count = count.min(MOST_RANDOM) as usize;
-                match kind {
-                    "random" => generate::random(count, seed),
-                    "long" => generate::long(count, seed),
-                    "flushed" => generate::flushed(count, seed),
-                    _ => campaign.guided(count).map_err(|error| {
-                        Error::failed(command, "finding workloads", error.to_string())
-                    })?,
-                }
-            }
-            Some(("ace" | "seq", _)) => return Err(unknown(command, name)),
-            _ if name.is_empty() => return Err(unknown(command, name)),
-            _ if name == "scripts" => scripts::workloads(),
-            _ if name == "cases" => generate::cases(),
-            _ if generate::Family::named(name).is_some() => {
-                generate::Family::named(name).map_or_else(Vec::new, generate::Family::workloads)
-            }
-            _ => from_file(Path::new(name))?,
-        };
-        if name.ends_with(":2") {
-            generate::shuffle(&mut some, seed);
-        }
-        all.append(&mut some);
-    }
-    Ok(all)
-}
-
-/// Whether it is a script of a family.
-fn is_case(workload: &Workload) -> bool {
-    let family = workload.name.split('/').next().unwrap_or_default();
-    generate::Family::named(family).is_some()
-}
-
-fn unknown(command: &str, name: &str) -> Error {
-    let families: Vec<&str> = generate::FAMILIES
-        .iter()
-        .map(|family| family.name)
-        .collect();
-    let known = format!(
-        "ace:1, ace:2, seq:1, seq:2, random:N, guided:N, flushed:N, long:N (N up to 100000), scripts, cases, {} or a file",
-        families.join(", ")
-    );
-    Error::usage(
-        command,
-        format!("there is no workload '{name}': it is {known}"),
-    )
-}
-
-fn scripted(name: &str, text: &str) -> Result<Workload> {
-    let operations =
-        parse_script(text).map_err(|error| Error::usage(WHAT, format!("{name}: {error}")))?;
-    Ok(Workload {
-        name: name.to_owned(),
-        operations,
-        setup: 0,
-    })
-}
-
-fn from_file(path: &Path) -> Result<Vec<Workload>> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::at_path(WHAT, path, host(&error))
-            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N, guided:N, flushed:N, long:N, scripts, cases, one of the cases or a file")
-    })?;
-    if !text.lines().any(|line| line.starts_with("## ")) {
-        return Ok(vec![scripted(&path.to_string_lossy(), &text)?]);
-    }
-    let read = ace::parse(&text).map_err(|error| Error::at_path(WHAT, path, error.to_string()))?;
-    for (name, why) in &read.skipped {
-        tracing::info!("{name} is skipped: {why}");
-    }
-    Ok(read.workloads)
 }
 
 /// The mechanisms that are explored: where none are named, those that the type has a place for the

@@ -8,6 +8,7 @@ mod overlay;
 mod print;
 mod record;
 mod semantics;
+mod workloads;
 
 use backstitch_files::error::Result;
 use clap::Subcommand;

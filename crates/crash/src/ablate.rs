@@ -389,12 +389,10 @@ impl Ablation {
     /// scripts for all rules of a layer are looked at once.
     fn come_by(&self, cut: &Cut, own: &[Run], worlds: &[World], deep: &Deep) -> Arc<Counts> {
         let look = || {
-            watch::switch_off(None);
             watch::record(true);
             let mut search = Search::of(self, worlds, false);
-            let found = search.look(own, &ROUNDS[0], self.seed);
+            let found = watch::with_every_rule(|| search.look(own, &ROUNDS[0], self.seed));
             watch::record(false);
-            watch::switch_off(Some((cut.site.id, cut.form)));
             debug_assert!(found.is_none(), "every rule holds");
             Arc::new(search.come_by)
         };

@@ -179,6 +179,16 @@ fn what_is_handed_out_is_counted_where_it_is_used() {
         count(&[first], &[], Order::KeptForContents),
         (1, 0, 1, 0, 1)
     );
+    // So it does where the patch changes bytes of what comes after it.
+    let covered = |besides: &[PatchId]| {
+        let mut after = vec![rules::wait_for(RULE, first)];
+        rules::heed(&graph, &mut after, Order::Kept, besides);
+        let p = passes(RULE);
+        (p.covered, p.essential)
+    };
+    assert_eq!(covered(&[]), (0, 1));
+    assert_eq!(covered(&[second]), (1, 0));
+    assert_eq!(covered(&[whole]), (0, 1));
     // What is not used for contents after all is not counted.
     rules::wait_for(RULE, first);
     rules::heed(&graph, &mut vec![second], Order::KeptForContents, &[]);

@@ -29,7 +29,8 @@ pub enum Change<'a> {
 }
 
 impl Change<'_> {
-    pub(crate) fn range(&self) -> (u32, u32) {
+    /// The first byte that it changes, and the one behind the last.
+    pub fn range(&self) -> (u32, u32) {
         match *self {
             Change::Bytes {
                 offset_bytes,

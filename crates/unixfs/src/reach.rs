@@ -12,7 +12,6 @@ use crate::state::directory_index::hash;
 use crate::state::inode::PendingName;
 use crate::state::patches::PatchIds;
 use backstitch_blocks::directory::Found;
-use backstitch_blocks::runs::Run;
 
 impl<F: Format> UnixFs<F> {
     /// Remembers that a name is gone from a directory once `cleared` is on the disk.
@@ -88,21 +87,6 @@ impl<F: Format> UnixFs<F> {
         let names = self.inodes.get(&directory).and_then(|s| s.names_in());
         let pointer = names.and_then(|n| n.new_blocks.find(v, block.0));
         pointer.unwrap_or(PatchId::COMMITTED)
-    }
-
-    /// Units of a directory went to these. The disk shows their names where they were until `pointer`
-    /// is there.
-    pub(crate) fn note_moved_units(
-        &mut self,
-        v: &Volume<'_>,
-        directory: InodeNumber,
-        units: Run,
-        pointer: PatchId,
-    ) {
-        let names = self.state(directory).names_in_mut();
-        for unit in units.blocks() {
-            names.moved_units.add(v, unit.0, pointer);
-        }
     }
 
     /// Changes a name that a directory has in a block: once the patch is on the disk nothing there

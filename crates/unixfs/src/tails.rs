@@ -227,11 +227,10 @@ impl<F: Format> UnixFs<F> {
         let Some(old) = growth.replaces else {
             return;
         };
-        let units = Run {
-            len: old.len,
-            ..growth.run
-        };
-        self.note_moved_units(v, directory, units, pointer);
+        let names = self.state(directory).names_in_mut();
+        for unit in growth.run.start.run(old.len) {
+            names.moved_units.add(v, unit.0, pointer);
+        }
         let moved = &contents[..old.len as usize * self.block_size()];
         for entry in entries::<F::Entries>(moved, self.format.inodes_count()).flatten() {
             let state = self.inodes.get_mut(&entry.inode);

@@ -89,10 +89,7 @@ impl Leaves {
         if let Some(known) = known(self) {
             return known;
         }
-        let off = watch::off();
-        watch::switch_off(None);
-        let left = left_by(ablation, worlds, run);
-        watch::switch_off(off);
+        let left = watch::with_every_rule(|| left_by(ablation, worlds, run));
         if let Ok(mut all) = self.with_every_rule.lock() {
             all.insert(key, left);
         }

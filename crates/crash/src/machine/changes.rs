@@ -204,18 +204,16 @@ impl Machine {
             note_places(mount, &mut model.borrow_mut(), id, version)
         };
         let done = self.mount.run_stepwise(scope, watcher, body, after_step);
-        let size = self
-            .mount
-            .look(|fs, v, _| fs.attributes(v, inode))?
-            .size_bytes;
+        let reached = match done {
+            Err(_) if grows => self.attributes(inode)?.size_bytes,
+            _ => 0,
+        };
         let mut model = self.model.borrow_mut();
         note_places(&mut self.mount, &mut model, id, version)?;
         if done.is_err() {
             // As on Linux's own file systems what was reserved until then stays, with the size.
             let mut left = before;
-            if grows && size > left.len() {
-                left.resize(size);
-            }
+            left.resize(reached.max(left.len()));
             model.set_contents(id, left);
         } else if is_reserve {
             model.reserve(id, at / block_bytes..end.div_ceil(block_bytes));

@@ -72,19 +72,17 @@ pub(super) fn with_few_blocks(image: Fork, left: u32, engine: Engine) -> Result<
 
 /// Fills an image as a mount would, whatever this thread has switched off or changed.
 fn fill_as_usual(image: Fork, left: u64, ordering: Ordering) -> Result<Vec<(u64, Buffer)>> {
-    let (off, records) = (watch::off(), watch::records());
-    watch::switch_off(None);
-    watch::record(false);
-    let steps = steps::set(Steps::Usual);
     let engine = Engine {
         ordering,
         optimisations: Optimisations::BOTH,
         unit_bytes: None,
     };
-    let changed = fill(image, left, engine);
+    let records = watch::records();
+    watch::record(false);
+    let steps = steps::set(Steps::Usual);
+    let changed = watch::with_every_rule(|| fill(image, left, engine));
     steps::set(steps);
     watch::record(records);
-    watch::switch_off(off);
     changed
 }
 

@@ -250,21 +250,15 @@ impl Volume<'_> {
         self.created(&stated, id)
     }
 
-    /// What a patch comes after whatever is stated, for both change some byte: asked where rules are
-    /// counted.
+    /// What a patch comes after whatever is stated, for both change some byte. Nothing where rules
+    /// are not counted.
     fn overlapped_by(&self, spec: &PatchSpec<'_>) -> Vec<PatchId> {
-        let Change::Bytes {
-            offset_bytes: start,
-            bytes,
-        } = spec.change
-        else {
-            return Vec::new();
-        };
-        let end = start + bytes.len() as u32;
         let mut overlapped = Vec::new();
-        if backstitch_rules::watch::records() {
-            self.store.pending(self.id, spec.block, &mut overlapped);
+        if !backstitch_rules::watch::records() || matches!(spec.change, Change::Flip { .. }) {
+            return overlapped;
         }
+        let (start, end) = spec.change.range();
+        self.store.pending(self.id, spec.block, &mut overlapped);
         let graph = self.store.graph();
         overlapped.retain(|id| {
             graph.info(*id).is_some_and(|info| {

@@ -84,7 +84,8 @@ pub(crate) struct InodeState {
 pub(crate) struct NamesIn {
     /// Blocks that are not part of it on the disk yet.
     pub(crate) new_blocks: Recent,
-    /// Of these, the places that units went to which are part of it elsewhere on the disk.
+    /// The places that units of it went to. The disk shows them where they were until the patch, the
+    /// pointer, is there.
     pub(crate) moved_units: Recent,
     /// Names that were removed (by their hashes) and may still be on the disk.
     pub(crate) removed: Recent,

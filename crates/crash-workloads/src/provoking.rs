@@ -213,6 +213,7 @@ impl Provoking {
             Rule::TypeAfterNumber.id(),
             Rule::MoveWithinUnit.id(),
             Rule::ExchangeWithinUnit.id(),
+            Rule::ReachOutlastsRecovery.id(),
             ExtRule::AttributesChangedWhole.id(),
             ExtRule::AttributesSharedWhole.id(),
         ]
@@ -328,6 +329,9 @@ scripts! {
     Rule::OldNameAfterDotDot => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
     Rule::OldParentLinkAfterOldName => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
     Rule::NewNameAfterPendingOldName => "mkdir A; mkdir B; sync; mkdir A/d; rename A/d B/d";
+    // (Torn: the two names are in two sectors.)
+    Rule::ReachOutlastsRecovery => concat!("mkdir B; creat B/", long!(), "1; sync; mkdir B/d; creat B/d/f; rename B/d B/", long!(), "2; fsync B/", long!(),
+            "2/f");
     Rule::NewNameAfterNamesAbove => "mkdir outer; mkdir outer/middle; mkdir outer/middle/inner; mkdir outer/middle/inner/sub; \
          mkdir other; sync; rename outer/middle/inner other/inner; rename outer \
          other/inner/sub/outer";

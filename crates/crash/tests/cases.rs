@@ -124,6 +124,24 @@ fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
     }
 }
 
+/// A file is flushed in a directory that was made and moved, to another one or within its own: of
+/// the two names that a crash may leave, no recovery takes away the one that the file was flushed
+/// under, not even one that is cut short.
+#[test]
+fn a_moved_directory_keeps_the_name_that_a_file_was_flushed_under() {
+    let (first, second) = ("n".repeat(250), "m".repeat(250));
+    let across = "mkdir A; mkdir B; sync; mkdir A/d; creat A/d/f; rename A/d B/e; fsync B/e/f";
+    let within = format!(
+        "mkdir B; creat B/{first}; sync; mkdir B/d; creat B/d/f; rename B/d B/{second}; fsync B/{second}/f"
+    );
+    for (text, unit_bytes) in [(across, None), (&within, Some(512))] {
+        let mut campaign = campaign(Ordering::SOFT, scripted(text));
+        campaign.variants = vec![(Optimisations::BOTH, Schedule::Nothing)];
+        (campaign.whole_every, campaign.unit_bytes) = (1, unit_bytes);
+        assert!(passes(&campaign).states > 500);
+    }
+}
+
 /// What is written behind a cut, where zeros were, comes after the cut: the file has its old size
 /// with all that it had, or the new one.
 #[test]

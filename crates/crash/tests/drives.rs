@@ -69,10 +69,7 @@ fn with_order_none_does() {
     {
         for name in ["viking", "nvme"] {
             let spec = DriveSpec::preset(name).unwrap();
-            // A known exception, on any device: see "What each mechanism promises" in docs/GUARANTEES.md.
-            let is_known = |w: &Workload| w.name == "scripts/fsync-waits-for-reach";
-            let all = scripts::workloads().into_iter();
-            let some = all.step_by(40).filter(|workload| !is_known(workload));
+            let some = scripts::workloads().into_iter().step_by(40);
             let results = explored(ordering, Some(spec), some.collect());
             let failure = results.failures.first().map(|failure| failure.verdict());
             assert_eq!(failure, None, "{ordering} on {name}");

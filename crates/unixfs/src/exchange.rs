@@ -209,7 +209,7 @@ impl<F: Format> UnixFs<F> {
             pointer: self.pointer_of(v, comes.directory, comes.found.block),
         };
         if goes.dotdot.is_some() {
-            self.note_reach(v, number, &pending);
+            self.note_reach(v, number, &pending, PatchId::COMMITTED);
         }
         self.note_name(v, number, pending);
         self.touch_inode(v, number, |e| e.set_changed(now));

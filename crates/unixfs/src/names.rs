@@ -233,7 +233,7 @@ impl<F: Format> UnixFs<F> {
             now,
         );
         if new.file_type == FileType::Directory && holds(Rule::NewDirectoryReachIsNoted) {
-            self.note_reach(v, number, &pending);
+            self.note_reach(v, number, &pending, PatchId::COMMITTED);
         }
         self.note_name(v, number, pending);
         if new.file_type == FileType::Regular {

@@ -106,15 +106,18 @@ impl<F: Format> UnixFs<F> {
         v.write(block, kinds::DIRECTORY, offset, bytes, &after)
     }
 
-    /// From now on `directory` is reachable once this name of it is.
+    /// From now on `directory` is reachable once this name of it is, and after `stays`: from then
+    /// on no recovery takes that name away and keeps an earlier one.
     pub(crate) fn note_reach(
         &mut self,
         v: &mut Volume<'_>,
         directory: InodeNumber,
         name: &PendingName,
+        stays: PatchId,
     ) {
         let mut of = Vec::new();
         self.reach_of_name(name, &mut of);
+        of.push(wait_for(Rule::ReachOutlastsRecovery, stays));
         let reach = v.empty(&of);
         self.state(directory).reach = Some(reach);
     }

@@ -36,6 +36,23 @@ struct Move<'a, F: Format> {
     names_above: Vec<PatchId>,
 }
 
+/// What is left of an old name.
+struct Retired {
+    /// It is gone from the disk.
+    gone: PatchId,
+    /// From here on recovery keeps the new name where it finds both: a directory's `..` agrees with
+    /// it, or the old one is gone.
+    new_stays: PatchId,
+}
+
+impl Retired {
+    /// The patch that writes the new name clears the old one.
+    const AT_ONCE: Retired = Retired {
+        gone: PatchId::COMMITTED,
+        new_stays: PatchId::COMMITTED,
+    };
+}
+
 impl<F: Format> UnixFs<F> {
     /// Moves a name. Returns the inode that lost its name to the move.
     pub(crate) fn move_name(
@@ -286,9 +303,9 @@ impl<F: Format> UnixFs<F> {
         }
         self.track_name_removed(m.from, m.old.logical, number, m.is_directory);
         let old_name = self.take_name(number, m.old.block, m.old.offset);
-        let mut old_gone = PatchId::COMMITTED;
+        let mut old = Retired::AT_ONCE;
         if !atomic {
-            old_gone = self.retire_old_name(v, &m, &pending, old_name, dotdot, now);
+            old = self.retire_old_name(v, &m, &pending, old_name, dotdot, now);
         } else {
             // The patch that writes the new name clears the old one. Should the new name go before
             // it is on the disk, the old one may still be there.
@@ -301,7 +318,7 @@ impl<F: Format> UnixFs<F> {
             // target.
             let replaced = wait_for(Rule::TargetAfterNewName, pending.name);
             if mark.is_some() {
-                self.keep_mark(v, found, replaced, old_gone);
+                self.keep_mark(v, found, replaced, old.gone);
             }
             self.lose_name(v, m.to, found, target, replaced, now);
             if mark.is_some() {
@@ -309,14 +326,13 @@ impl<F: Format> UnixFs<F> {
             }
         }
         if m.is_directory && holds(Rule::MovedDirectoryReachIsNoted) {
-            self.note_reach(v, number, &pending);
+            self.note_reach(v, number, &pending, old.new_stays);
         }
         self.note_name(v, number, pending);
         Ok(())
     }
 
     /// The old name goes, after the new one and a directory's `..`; then the links that it was.
-    /// Returns what clears it.
     ///
     /// The cleared entry is the second commit point of a rename.
     fn retire_old_name(
@@ -327,8 +343,9 @@ impl<F: Format> UnixFs<F> {
         old_name: Option<PendingName>,
         dotdot: Option<Found>,
         now: Timestamp,
-    ) -> PatchId {
+    ) -> Retired {
         let number = m.old.inode;
+        let mut agrees = None;
         let mut before_clearing = self.reach_for_clearing(m, pending);
         if let Some(dotdot) = dotdot {
             let after = [
@@ -339,6 +356,7 @@ impl<F: Format> UnixFs<F> {
             let parent = F::Entries::encode_inode(m.to);
             let id = self.change_entry(v, number, place, &parent, &after);
             before_clearing.push(wait_for(Rule::OldNameAfterDotDot, id));
+            agrees = Some(id);
         }
         let cleared = self.clear_name(v, m.from, &m.old, &before_clearing);
         // One scope is there as a whole, whatever the order in it.
@@ -371,7 +389,10 @@ impl<F: Format> UnixFs<F> {
             self.drop_parent_link(v, m.from, &[after]);
         }
         self.touch_modified(v, m.from, now);
-        cleared
+        Retired {
+            gone: cleared,
+            new_stays: agrees.unwrap_or(cleared),
+        }
     }
 
     /// What the old name's removal must come after: that the new one is there and, in another

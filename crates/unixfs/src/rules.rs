@@ -269,6 +269,9 @@ backstitch_rules::registry! {
         OldParentLinkAfterOldName,
         /// A directory that was made and moved has only the name that its `..` does not agree with.
         NewNameAfterPendingOldName,
+        /// A file was synced in a directory that had been moved, and recovery, which finds both
+        /// names of that, keeps the earlier one.
+        ReachOutlastsRecovery,
         /// A directory is below itself: one above its new place still has its earlier name.
         NewNameAfterNamesAbove,
     }

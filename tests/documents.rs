@@ -1,5 +1,6 @@
 //! What the documents name is there: a path that has gone stale sends a reader nowhere. The picture
-//! of the layers in `docs/DESIGN.md` has all crates, and dependencies point downwards in it.
+//! of the layers in `docs/DESIGN.md` has all crates, and dependencies point downwards in it. No crate
+//! grows too large.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -104,4 +105,38 @@ fn the_picture_of_layers_has_all_crates_and_dependencies_point_downwards() {
     }
     assert!(edges > 100, "only {edges} dependencies were recognised");
     assert!(upwards.is_empty(), "{}", upwards.join("\n"));
+}
+
+/// The most lines of source that a crate may have: beyond that it is two things.
+const LINES_MOST: usize = 12_000;
+
+fn lines_in(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let lines = entries.map(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return lines_in(&path);
+        }
+        match path.extension() {
+            Some(ending) if ending == "rs" => {
+                std::fs::read_to_string(&path).unwrap().lines().count()
+            }
+            _ => 0,
+        }
+    });
+    lines.sum()
+}
+
+#[test]
+fn no_crate_is_too_large() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let sources: Vec<PathBuf> = std::fs::read_dir(crates)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("src"))
+        .collect();
+    let lines: Vec<usize> = sources.iter().map(|folder| lines_in(folder)).collect();
+    assert!(lines.iter().sum::<usize>() > LINES_MOST, "{lines:?}");
+    for (folder, lines) in sources.iter().zip(lines) {
+        assert!(lines <= LINES_MOST, "{}: {lines} lines", folder.display());
+    }
 }

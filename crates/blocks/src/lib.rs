@@ -13,12 +13,16 @@
 //! | `runs` | runs of blocks |
 //! | `free_runs` | which blocks have been free since a moment, and which were freed since one |
 //! | `name_table` | where each name of a large directory is, eight bytes a name |
+//! | `room` | how much room for names each block of a directory has |
+//! | `directory_index` | both of these, of one directory, in memory |
 //! | `tail` | the fragments at the end of a file |
 
 pub mod bitmap;
 pub mod block_edit;
 pub mod directory;
+pub mod directory_index;
 pub mod free_runs;
 pub mod name_table;
+pub mod room;
 pub mod runs;
 pub mod tail;

@@ -15,13 +15,13 @@ use crate::format::{Format, Inode, InodeEditor};
 use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
 use crate::rules::{Rule, wait_for};
 use crate::state::UnixFs;
-use crate::state::directory_index::DirectoryIndex;
-use crate::state::room::RoomSummary;
 use backstitch_blocks::block_edit::{Room, find_gap, largest_gap};
 use backstitch_blocks::directory::{
     DirectoryError, Entry, EntryLayout, Found, entries, entry_at, required_len,
 };
+use backstitch_blocks::directory_index::DirectoryIndex;
 use backstitch_blocks::name_table::{self, NameTable};
+use backstitch_blocks::room::RoomSummary;
 use backstitch_blocks::runs::Mapped;
 
 /// Directories of more blocks than this get an index in memory.
@@ -287,7 +287,7 @@ impl<F: Format> UnixFs<F> {
         let unit = entry_unit::<F::Entries>(v);
         let mut index = DirectoryIndex {
             places: NameTable::default(),
-            room: RoomSummary::new(),
+            room: RoomSummary::default(),
             block_size: self.format.block_size().into(),
         };
         let mut next = 0;

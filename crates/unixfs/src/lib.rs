@@ -62,6 +62,7 @@ mod tails;
 
 pub use backstitch_blocks::block_edit::Room;
 pub use backstitch_blocks::directory::Found;
+pub use backstitch_blocks::directory_index::hash as name_hash;
 pub use backstitch_blocks::runs::{Mapped, Run};
 pub use backstitch_blocks::{bitmap, block_edit, directory, tail};
 pub use extend::NewContents;
@@ -71,7 +72,6 @@ pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
 pub use map::Growth;
 pub use space::{checked_block, checked_run, read_bits};
 pub use state::UnixFs;
-pub use state::directory_index::hash as name_hash;
 pub use state::patches::PatchIds;
 pub use state::reclaim::Reclaim;
 pub use state::windows::Windows;

@@ -8,10 +8,10 @@ use crate::format::{Format, Inode};
 use crate::kinds;
 use crate::rules::{Rule, holds, implied, wait_for};
 use crate::state::UnixFs;
-use crate::state::directory_index::hash;
 use crate::state::inode::PendingName;
 use crate::state::patches::PatchIds;
 use backstitch_blocks::directory::Found;
+use backstitch_blocks::directory_index::hash;
 
 impl<F: Format> UnixFs<F> {
     /// Remembers that a name is gone from a directory once `cleared` is on the disk.

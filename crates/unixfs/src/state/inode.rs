@@ -4,10 +4,10 @@ use backstitch_layout::{BlockNumber, InodeNumber};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
-use super::directory_index::DirectoryIndex;
 use super::patches::PatchList;
 use super::recent::Recent;
 use crate::rules::{Rule, holds};
+use backstitch_blocks::directory_index::DirectoryIndex;
 
 /// A name whose way to the disk is not over.
 #[derive(Clone, Copy, Debug)]

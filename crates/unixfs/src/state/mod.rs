@@ -3,14 +3,12 @@
 //! Nothing here reads or writes a block.
 
 pub(crate) mod deferred;
-pub(crate) mod directory_index;
 pub(crate) mod inode;
 pub(crate) mod left_places;
 pub(crate) mod patches;
 pub(crate) mod recent;
 pub(crate) mod reclaim;
 pub(crate) mod references;
-pub(crate) mod room;
 pub(crate) mod spares;
 pub(crate) mod windows;
 

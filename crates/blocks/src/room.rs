@@ -4,22 +4,25 @@
 /// The largest gap of each block, with the largest of each 64 of them above, and so on up: a few
 /// steps lead to the last block that has room, however many there are.
 #[derive(Debug)]
-pub(crate) struct RoomSummary {
+pub struct RoomSummary {
     /// The blocks' own, then the summaries.
     levels: Vec<Vec<u16>>,
+}
+
+impl Default for RoomSummary {
+    /// Of no blocks.
+    fn default() -> RoomSummary {
+        RoomSummary {
+            levels: vec![Vec::new()],
+        }
+    }
 }
 
 impl RoomSummary {
     const FAN_OUT: usize = 64;
 
-    pub(crate) fn new() -> RoomSummary {
-        RoomSummary {
-            levels: vec![Vec::new()],
-        }
-    }
-
     /// The last block with room for this much.
-    pub(crate) fn last_with(&self, needed: usize) -> Option<usize> {
+    pub fn last_with(&self, needed: usize) -> Option<usize> {
         let fits = |room: &u16| usize::from(*room) >= needed;
         let mut found = self.levels.last()?.iter().rposition(fits)?;
         for level in self.levels.iter().rev().skip(1) {
@@ -31,12 +34,12 @@ impl RoomSummary {
     }
 
     /// Whether anything is known of a block.
-    pub(crate) fn knows(&self, block: usize) -> bool {
+    pub fn knows(&self, block: usize) -> bool {
         block < self.levels[0].len()
     }
 
     /// Notes the room of a block.
-    pub(crate) fn set(&mut self, block: usize, room: usize) {
+    pub fn set(&mut self, block: usize, room: usize) {
         let mut room = u16::try_from(room).unwrap_or(u16::MAX);
         let mut at = block;
         for level in 0.. {
@@ -79,7 +82,7 @@ mod tests {
                 .wrapping_add(1);
             (random >> 33) as usize % below
         };
-        let (mut room, mut plain) = (RoomSummary::new(), Vec::new());
+        let (mut room, mut plain) = (RoomSummary::default(), Vec::new());
         for round in 0..30_000 {
             // Blocks come one after the other, and change at random.
             let block = match round % 3 {
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn blocks_may_come_in_any_order() {
-        let mut room = RoomSummary::new();
+        let mut room = RoomSummary::default();
         assert_eq!(room.last_with(1), None);
         room.set(70_000, 12);
         room.set(3, 100);

@@ -2,48 +2,53 @@
 
 use smallvec::SmallVec;
 
-use super::room::RoomSummary;
-use backstitch_blocks::name_table::NameTable;
+use crate::name_table::NameTable;
+use crate::room::RoomSummary;
 
 /// Where each name of a directory is, and how much room each block has.
 #[derive(Debug)]
-pub(crate) struct DirectoryIndex {
-    pub(crate) places: NameTable,
+pub struct DirectoryIndex {
+    /// Where each name is: its block and its offset there, as one number.
+    pub places: NameTable,
     /// The largest gap of each block, an upper bound.
-    pub(crate) room: RoomSummary,
-    pub(crate) block_size: u64,
+    pub room: RoomSummary,
+    /// Of the directory's blocks, in bytes.
+    pub block_size: u64,
 }
 
 impl DirectoryIndex {
     /// Names, `.` and `..` among them.
-    pub(crate) fn names(&self) -> u64 {
+    pub fn names(&self) -> u64 {
         self.places.names() as u64
     }
 
-    /// About what it takes in memory.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// About what it takes in memory, in bytes.
+    pub fn bytes(&self) -> u64 {
         self.places.bytes()
     }
 
-    pub(crate) fn add(&mut self, name: &[u8], logical: u64, offset: usize) {
+    /// Adds a name at an offset of a block of the directory.
+    pub fn add(&mut self, name: &[u8], logical: u64, offset: usize) {
         let place = logical * self.block_size + offset as u64;
         self.places.add(hash(name), place);
     }
 
-    pub(crate) fn remove(&mut self, name: &[u8], logical: u64, offset: usize) {
+    /// Takes a name away that was there.
+    pub fn remove(&mut self, name: &[u8], logical: u64, offset: usize) {
         let place = logical * self.block_size + offset as u64;
         self.places.remove(hash(name), place);
     }
 
     /// The blocks and offsets at which a name may be: mostly one, or none.
-    pub(crate) fn find(&self, name: &[u8]) -> SmallVec<[(u64, usize); 2]> {
+    pub fn find(&self, name: &[u8]) -> SmallVec<[(u64, usize); 2]> {
         let places = self.places.find(hash(name));
         places
             .map(|place| (place / self.block_size, (place % self.block_size) as usize))
             .collect()
     }
 
-    pub(crate) fn set_room(&mut self, logical: u64, room: usize) {
+    /// Notes the largest gap of a block, in bytes.
+    pub fn set_room(&mut self, logical: u64, room: usize) {
         self.room.set(logical as usize, room);
     }
 }

@@ -495,8 +495,17 @@ impl Model {
         let entries = self.objects.iter_mut().flat_map(|o| o.entries.values_mut());
         for entry in entries {
             let had = entry.values().iter().rposition(|value| *value == Some(id));
-            if let Some(had) = had.filter(|had| had + 1 < entry.values().len()) {
-                entry.settle_up_to(had + 1);
+            let Some(had) = had.filter(|had| had + 1 < entry.values().len()) else {
+                continue;
+            };
+            let before = entry.values().get(entry.oldest()..=had).unwrap_or(&[]);
+            let was_absent = before.first() == Some(&None)
+                && before.iter().all(|value| value.is_none_or(|it| it == id));
+            match was_absent {
+                // The name may have come and gone in memory: it is not there then, and what has it
+                // now need not be either.
+                true => entry.never_was(&Some(id)),
+                false => entry.settle_up_to(had + 1),
             }
         }
     }

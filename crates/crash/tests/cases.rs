@@ -124,6 +124,14 @@ fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
     }
 }
 
+/// A name that a file got and lost in memory is gone with the file's `fsync`; what has it by then
+/// need not be on the disk for that.
+#[test]
+fn what_took_a_name_is_not_flushed_with_what_had_it() {
+    let text = "creat f; sync; link f bar; rename bar foo; creat D; rename D foo; fsync f";
+    passes(&campaign(Ordering::SOFT, scripted(text)));
+}
+
 /// A file is flushed in a directory that was made and moved, to another one or within its own: of
 /// the two names that a crash may leave, no recovery takes away the one that the file was flushed
 /// under, not even one that is cut short.

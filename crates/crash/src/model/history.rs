@@ -69,6 +69,18 @@ impl<T> History<T> {
         self.stable = self.stable.max(number);
     }
 
+    /// Of the values that a crash may leave none is this one: where it was, the one before it stays.
+    pub(super) fn never_was(&mut self, value: &T)
+    where
+        T: Clone + PartialEq,
+    {
+        for number in self.stable + 1..self.values.len() {
+            if self.values[number] == *value {
+                self.values[number] = self.values[number - 1].clone();
+            }
+        }
+    }
+
     pub(crate) fn current(&self) -> &T {
         &self.values[self.values.len() - 1]
     }

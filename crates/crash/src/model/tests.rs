@@ -127,3 +127,19 @@ fn no_version_was_given_a_block_that_the_file_had() {
     let object = model.object(file);
     assert!((0..3).all(|version| !object.was_given(1, version)));
 }
+
+/// A file's name that another one took while it was in memory only: with the file on stable storage
+/// the name is not the file's, and may be nobody's.
+#[test]
+fn a_name_that_was_never_there_need_not_be_there_for_another_one() {
+    let mut model = Model::default();
+    model.add(new(2, FileType::Directory), None);
+    let [file, other] = [12, 13].map(|inode| model.add(new(inode, FileType::Regular), None));
+    model.enter(ROOT, b"f", file);
+    model.promise_all();
+    model.enter(ROOT, b"g", file);
+    model.enter(ROOT, b"g", other);
+    assert_eq!(allowed(&model, b"g"), [None, Some(file), Some(other)]);
+    model.promise(file, false);
+    assert_eq!(allowed(&model, b"g"), [None, None, Some(other)]);
+}

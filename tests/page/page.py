@@ -499,6 +499,30 @@ def check_small(browser, backstitch):
             check_strange(browser, address)
 
 
+def check_rollback(browser, backstitch):
+    """A patch that is left out of the version of its block that is on its way says so."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "rollback.trace")
+        script = "mkdir A; creat A/f; sync; write A/f 0 3000; unlink A/f; creat A/g; sync"
+        words = ["trace", "record", "--script", script, "-o", trace]
+        subprocess.run([backstitch, *words], stdout=subprocess.DEVNULL, check=True)
+        with served(backstitch, trace) as address:
+            context = browser.new_context(viewport={"width": 1500, "height": 950})
+            page = Page(context.new_page(), address)
+            page.load()
+            seen = 0
+            for of in Model(backstitch, trace).all("batch"):
+                moment = page.ask(f"moment?record={of['record']}&by=block")
+                page.go(of["record"])
+                for node in moment["graph"]["nodes"]:
+                    stands = page.page.text_content(f"#graph g[data-patch='{node['patch']}'] .standing")
+                    assert stands == ("rolled back" if node["rolled_back"] else node["standing"]), (node, stands)
+                    seen += node["rolled_back"]
+            assert seen > 0
+            assert not page.complaints, page.complaints
+            context.close()
+
+
 def check_crash(browser, backstitch):
     """The trace of a failure is opened at the moment of the crash, with the patches that its report shows."""
     with tempfile.TemporaryDirectory() as folder:
@@ -524,6 +548,7 @@ def main():
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         check_small(browser, backstitch)
         check_crash(browser, backstitch)
+        check_rollback(browser, backstitch)
         began = time.monotonic()
         with served(backstitch, trace) as address:
             began = time.monotonic() - began

@@ -59,7 +59,7 @@ pub struct RawSpan {
     pub len_bytes: U32,
 }
 
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "group",
     "create",
     "link",
@@ -73,6 +73,7 @@ const KINDS: [&str; 13] = [
     "resize",
     "background",
     "administration",
+    "exchange",
 ];
 
 /// The name of an operation's number.
@@ -94,7 +95,12 @@ impl About {
             Operation::Create { at, .. } => (1, at.directory, at.name),
             Operation::Link { at, .. } => (2, at.directory, at.name),
             Operation::Remove { at, .. } => (3, at.directory, at.name),
-            Operation::Rename { from, .. } => (4, from.directory, from.name),
+            Operation::Rename {
+                from, is_exchange, ..
+            } => match is_exchange {
+                false => (4, from.directory, from.name),
+                true => (13, from.directory, from.name),
+            },
             Operation::SetAttributes { object, .. } => (5, *object, &[]),
             Operation::Touch { object } => (6, *object, &[]),
             Operation::SetXattr { object, name, .. } => (7, *object, name),

@@ -54,6 +54,7 @@ fn the_document_names_the_operations_as_the_code_numbers_them() {
         (3, "remove"),
         (4, "rename"),
         (11, "background"),
+        (13, "exchange"),
     ] {
         assert_eq!(kind_name(kind), name);
         assert!(document.contains(&format!("{kind} {name}")), "{name}");

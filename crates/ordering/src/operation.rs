@@ -156,7 +156,7 @@ pub enum Operation<'a> {
 
 impl Operation<'_> {
     /// The words by which watchers of a store know operations.
-    pub const WORDS: [&'static str; 12] = [
+    pub const WORDS: [&'static str; 13] = [
         "create",
         "link",
         "remove",
@@ -169,6 +169,7 @@ impl Operation<'_> {
         "resize",
         "background",
         "administration",
+        "exchange",
     ];
 
     /// The word for it.
@@ -177,7 +178,9 @@ impl Operation<'_> {
             Operation::Create { .. } => 0,
             Operation::Link { .. } => 1,
             Operation::Remove { .. } => 2,
-            Operation::Rename { .. } => 3,
+            Operation::Rename {
+                is_exchange: false, ..
+            } => 3,
             Operation::SetAttributes { .. } => 4,
             Operation::Touch { .. } => 5,
             Operation::SetXattr { .. } => 6,
@@ -186,6 +189,9 @@ impl Operation<'_> {
             Operation::Resize { .. } => 9,
             Operation::Background => 10,
             Operation::Administration => 11,
+            Operation::Rename {
+                is_exchange: true, ..
+            } => 12,
         };
         Self::WORDS[index]
     }

@@ -18,6 +18,8 @@ const MOST_OPERATIONS: usize = 3;
 /// How a patch stands, as it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drawn {
+    /// It counts as on stable storage although nothing of it was written: it is not needed any more.
+    Discarded,
     /// On stable storage.
     Committed,
     /// On its way there.
@@ -30,7 +32,8 @@ pub enum Drawn {
 
 impl Drawn {
     /// All of them, in the order of a patch's life, from its end.
-    pub const ALL: [Drawn; 4] = [
+    pub const ALL: [Drawn; 5] = [
+        Drawn::Discarded,
         Drawn::Committed,
         Drawn::InFlight,
         Drawn::Ready,
@@ -40,6 +43,7 @@ impl Drawn {
     /// A word for it.
     pub fn word(self) -> &'static str {
         match self {
+            Drawn::Discarded => "discarded",
             Drawn::Committed => "committed",
             Drawn::InFlight => "in flight",
             Drawn::Ready => "ready",
@@ -49,6 +53,7 @@ impl Drawn {
 
     pub(crate) fn colour(self) -> &'static str {
         match self {
+            Drawn::Discarded => "#f4f6f7",
             Drawn::Committed => "#d5d8dc",
             Drawn::InFlight => "#f9d28f",
             Drawn::Ready => "#a9dfbf",
@@ -287,6 +292,7 @@ pub(crate) fn taken(state: &State, wanted: &Wanted) -> BTreeSet<u64> {
 
 pub(crate) fn drawn(ready: &BTreeSet<u64>, number: u64, patch: &Patch) -> Drawn {
     match patch.standing {
+        Standing::Committed if patch.was_discarded => Drawn::Discarded,
         Standing::Committed => Drawn::Committed,
         Standing::InFlight => Drawn::InFlight,
         Standing::Uncommitted if ready.contains(&number) => Drawn::Ready,

@@ -81,6 +81,20 @@ impl Names {
         }
     }
 
+    /// Two objects have each other's names from here on.
+    pub(crate) fn swap(&mut self, first: (u64, &str), second: (u64, &str)) {
+        let [at_first, at_second] = [first, second].map(|(directory, name)| {
+            let object = self.find(directory, name);
+            self.take(directory, name);
+            object
+        });
+        for (object, (directory, name)) in [(at_first, second), (at_second, first)] {
+            if let Some(object) = object {
+                self.give(object, directory, name);
+            }
+        }
+    }
+
     fn leave(&mut self, directory: u64, name: &str, object: u64) {
         if let Some(names) = self.objects.get_mut(directory)
             && names.get(name) == Some(&object)
@@ -234,6 +248,19 @@ mod tests {
         assert_eq!(
             (names.path(12), names.find(2, "c")),
             ("#12".to_owned(), None)
+        );
+        // Of one of the two nothing is known.
+        names.give(12, 11, "b");
+        names.give(13, 2, "c");
+        names.swap((11, "b"), (2, "c"));
+        assert_eq!(
+            (names.path(12), names.path(13)),
+            ("/c".to_owned(), "/a/b".to_owned())
+        );
+        names.swap((2, "new"), (2, "c"));
+        assert_eq!(
+            (names.path(12), names.find(2, "c")),
+            ("/new".to_owned(), None)
         );
         names.give(12, 11, "b");
         // A circle is no reason to go on for ever.

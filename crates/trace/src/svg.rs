@@ -354,6 +354,7 @@ fn legend(drawing: &Drawing) -> Vec<(String, &'static str)> {
     let mut legend: Vec<(String, &'static str)> = shown
         .map(|drawn| {
             let words = match drawn {
+                Drawn::Discarded => "discarded: need not be on the disk any more",
                 Drawn::Committed => "committed: on the disk",
                 Drawn::InFlight => "in flight: on its way to the disk",
                 Drawn::Ready => "ready: could be written now",

@@ -138,13 +138,14 @@ function drawNodes({ nodes, edges }) {
     });
     const [rect, , label, title, standing] = g.children;
     const heavy = node.kind === "hard" || node.kind === "run" ? " heavy" : "";
-    const words = `p${node.patch}: ${node.label}, ${node.standing}`;
+    const stands = node.rolled_back ? "rolled back" : node.standing;
+    const words = `p${node.patch}: ${node.label}, ${node.standing}${node.rolled_back ? ", rolled back: its block is on its way without it" : ""}`;
     set(g, "transform", `translate(${x} ${y})`);
     set(g, "class", node.patch === chosen ? "chosen" : "");
-    set(rect, "class", `patch ${CLASS[node.standing]}${heavy}`);
+    set(rect, "class", `patch ${CLASS[node.standing]}${heavy}${node.rolled_back ? " rolled-back" : ""}`);
     set(g, "data-patch", node.patch);
     set(g, "aria-pressed", String(node.patch === chosen));
-    if (isNew(g, "words", words)) { title.textContent = words; label.textContent = short(node.label, 21); standing.textContent = node.standing; }
+    if (isNew(g, "words", words)) { title.textContent = words; label.textContent = short(node.label, 21); standing.textContent = stands; }
   }
   set(svg, "class", edges.length > 150 ? "many" : "");
   drawEdges(edges, spots, [WIDE, TALL], chosen);

@@ -2,8 +2,8 @@
 const $ = (id) => document.getElementById(id);
 const LANE = 54, WIDE = 148, TALL = 36, GAP = 26, TITLE = 170, COLUMNS = 5, BOX = 196, CLUSTER = 74, MOST_COLUMN = 30;
 const MOST_WAYS = 1500;  // arrows between clusters in one answer
-const LETTER = { "committed": "C", "in flight": "F", "ready": "R", "waiting": "W" };
-const CLASS = { "committed": "committed", "in flight": "flight", "ready": "ready", "waiting": "waiting" };
+const LETTER = { "discarded": "D", "committed": "C", "in flight": "F", "ready": "R", "waiting": "W" };
+const CLASS = { "discarded": "committed", "committed": "committed", "in flight": "flight", "ready": "ready", "waiting": "waiting" };
 let about = null;        // what the trace is
 let line = null;         // the piece of the time line that is shown
 let shown = null;        // the moment that is drawn

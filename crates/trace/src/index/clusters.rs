@@ -29,7 +29,7 @@ struct Cluster {
     /// One of its patches.
     patch: u64,
     /// By how they stand, as in [`Drawn::ALL`].
-    counts: [usize; 4],
+    counts: [usize; 5],
 }
 
 /// The graph of a state for programs: the keys stay. All patches where these are few enough,
@@ -97,7 +97,7 @@ fn gathered(
         let key = key(by, patch);
         let cluster = clusters.entry(key).or_insert(Cluster {
             patch: number,
-            counts: [0; 4],
+            counts: [0; 5],
         });
         let stands = drawn(&ready, number, patch);
         let place = Drawn::ALL.iter().position(|drawn| *drawn == stands);

@@ -168,6 +168,9 @@ impl State {
                     self.names.give(object, *to, new);
                 }
             }
+            ("exchange", [from, to], [Some(old), Some(new)]) => {
+                self.names.swap((*from, old), (*to, new));
+            }
             _ => {}
         }
     }

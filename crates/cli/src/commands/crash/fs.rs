@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-pub(super) const WHAT: &str = "crash fs";
+const WHAT: &str = "crash fs";
 /// What is explored where nothing is asked for. (`guided:20` would add two minutes of processor
 /// time over all mechanisms, to about fifteen, and the cases come by almost as much.)
 const DEFAULT_WORKLOADS: [&str; 6] = [
@@ -184,7 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(address) = &args.replay {
         open_outputs(args)?;
         let script = args.script.as_deref().unwrap_or_default();
-        return replay(args, vec![scripted("script", script)?], address);
+        return replay(args, vec![scripted(WHAT, "script", script)?], address);
     }
     let mut reports = Vec::new();
     let mut orderings = orderings(args);
@@ -298,7 +298,7 @@ fn elsewhere(args: &Args, ordering: Ordering, cases: &[Workload]) -> Result<Repo
 
 fn workloads(args: &Args, ordering: Ordering) -> Result<Vec<Workload>> {
     if let Some(text) = &args.script {
-        return Ok(vec![scripted("script", text)?]);
+        return Ok(vec![scripted(WHAT, "script", text)?]);
     }
     let campaign = campaign(args, ordering, Vec::new())?;
     named(WHAT, &names(args), &campaign)

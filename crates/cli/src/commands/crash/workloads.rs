@@ -4,8 +4,6 @@ use backstitch_crash::{Campaign, Workload, ace, generate, parse_script, scripts}
 use backstitch_files::error::{Error, Result, host};
 use std::path::Path;
 
-use super::fs::WHAT;
-
 /// More random workloads than this are not made at once.
 const MOST_RANDOM: u32 = 100_000;
 
@@ -39,7 +37,7 @@ pub(super) fn named(command: &str, names: &[String], campaign: &Campaign) -> Res
             _ if generate::Family::named(name).is_some() => {
                 generate::Family::named(name).map_or_else(Vec::new, generate::Family::workloads)
             }
-            _ => from_file(Path::new(name))?,
+            _ => from_file(command, Path::new(name))?,
         };
         if name.ends_with(":2") {
             generate::shuffle(&mut some, seed);
@@ -70,9 +68,9 @@ fn unknown(command: &str, name: &str) -> Error {
     )
 }
 
-pub(super) fn scripted(name: &str, text: &str) -> Result<Workload> {
+pub(super) fn scripted(command: &str, name: &str, text: &str) -> Result<Workload> {
     let operations =
-        parse_script(text).map_err(|error| Error::usage(WHAT, format!("{name}: {error}")))?;
+        parse_script(text).map_err(|error| Error::usage(command, format!("{name}: {error}")))?;
     Ok(Workload {
         name: name.to_owned(),
         operations,
@@ -80,15 +78,16 @@ pub(super) fn scripted(name: &str, text: &str) -> Result<Workload> {
     })
 }
 
-fn from_file(path: &Path) -> Result<Vec<Workload>> {
+fn from_file(command: &str, path: &Path) -> Result<Vec<Workload>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::at_path(WHAT, path, host(&error))
+        Error::at_path(command, path, host(&error))
             .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N, guided:N, flushed:N, long:N, scripts, cases, one of the cases or a file")
     })?;
     if !text.lines().any(|line| line.starts_with("## ")) {
-        return Ok(vec![scripted(&path.to_string_lossy(), &text)?]);
+        return Ok(vec![scripted(command, &path.to_string_lossy(), &text)?]);
     }
-    let read = ace::parse(&text).map_err(|error| Error::at_path(WHAT, path, error.to_string()))?;
+    let read =
+        ace::parse(&text).map_err(|error| Error::at_path(command, path, error.to_string()))?;
     for (name, why) in &read.skipped {
         tracing::info!("{name} is skipped: {why}");
     }

@@ -234,6 +234,7 @@ pub(super) fn summary_text(parts: &Map<String, Value>) -> String {
     }
     let needs = parts.get("needs_recovery") == Some(&Value::Bool(true));
     words.push(match (needs, number("transactions")) {
+        (true, Some(1)) => "needs recovery: 1 transaction".to_owned(),
         (true, Some(count)) => format!("needs recovery: {count} transactions"),
         (true, None) => "needs recovery".to_owned(),
         (false, _) => "clean".to_owned(),

@@ -278,7 +278,7 @@ impl<F: Format> UnixFs<F> {
         size: u64,
         now: Timestamp,
     ) -> PatchId {
-        let mut after = plan.nullify_entries(&self.format, v);
+        let after = plan.nullify_entries(&self.format, v);
         let sectors = inode
             .sectors()
             .saturating_sub(plan.count * self.sectors_per_block());
@@ -303,9 +303,9 @@ impl<F: Format> UnixFs<F> {
                 .is_some_and(|made| {
                     v.merged(made, shrunk) || !holds(Rule::BlocksNeverMappedOnlyIfMerged)
                 });
-            after.push(shrunk);
-            let after = wait_for_all(Rule::BlocksFreedAfterUnmapping, &after);
-            self.defer_blocks(v, plan.freed, if never { &[] } else { after });
+            // That comes after what indirect blocks lose.
+            let after = (!never).then(|| wait_for(Rule::BlocksFreedAfterUnmapping, shrunk));
+            self.defer_blocks(v, plan.freed, after.as_slice());
         }
         shrunk
     }

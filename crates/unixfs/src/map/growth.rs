@@ -219,14 +219,17 @@ impl Links {
         let units = format.units_per_pointer() as usize;
         // Of each new node: what a pointer to it waits for.
         let mut below: SmallVec<[PatchIds; 2]> = smallvec![PatchIds::new(); self.nodes.len()];
+        // What entries of a file that is not on the disk yet lead to.
+        let mut led_to = PatchIds::new();
         // A node is made after the one that points to it: backwards, children come first.
         for (at, node) in self.nodes.iter().enumerate().rev() {
             if node.entries.is_empty() {
                 continue;
             }
             let mut after = node.after.clone();
-            if !node.is_new {
-                // What leads to the topmost new block waits for the bits of all.
+            // What leads to the topmost new block waits for the bits of all; so does the inode of a
+            // file that is not on the disk yet.
+            if !node.is_new && !is_unborn {
                 let rule = match node.path.depth {
                     1 => Rule::IndirectEntryAfterBit,
                     _ => Rule::DeepEntryAfterBit,
@@ -239,9 +242,7 @@ impl Links {
             }
             if !node.is_new {
                 if is_unborn {
-                    let entries = std::mem::take(&mut after);
-                    let entries = wait_for_all(Rule::UnbornInodeAfterEntries, &entries);
-                    before_inode.extend_from_slice(entries);
+                    led_to.append(&mut after);
                 }
                 for (index, blocks) in &node.entries {
                     let bytes = format.encode_pointers(*blocks);
@@ -278,6 +279,9 @@ impl Links {
                 before_inode
                     .extend_from_slice(wait_for_all(Rule::IndirectPointerAfterBelow, &after));
             }
+        }
+        if is_unborn {
+            before_inode.extend_from_slice(wait_for_all(Rule::UnbornInodeAfterEntries, &led_to));
         }
     }
 }

@@ -6,6 +6,10 @@ use crate::ace::Workload;
 use crate::provoking::{self, a_second, long};
 use backstitch_crash_core::operation::{Operation, parse_script};
 
+/// Behind the end that a file has on the disk are blocks of an indirect block that stays, and of one
+/// that goes: the longer size waits for zeros, and these for what brings the blocks.
+const BEHIND_THE_END: &str = "creat f; write f 0 14336; sync; truncate f 14000; truncate f 400000; write f 20000 2000; write f 300000 2000";
+
 /// A name, and operations on an empty file system of 1024-byte blocks. What comes before the first
 /// `sync` only prepares.
 const SCRIPTS: &[(&str, &str)] = &[
@@ -260,6 +264,27 @@ const SCRIPTS: &[(&str, &str)] = &[
     (
         "reclaim-orphans-after-parents-2",
         "mkdir A; mkdir B; mkdir B/D; sync; rename A B/D; mkdir A; fsync A; rename B/D A",
+    ),
+    // Several names of a file go, one of them by a move within its block, and that one's removal is
+    // a part of the move: the count waits for the oldest of three.
+    (
+        "count-after-clearings-2",
+        "mkdir A; mkdir B; mkdir C; mkdir D; creat A/f; link A/f B/g; link A/f C/k; link A/f D/m; sync; rename A/f A/h; unlink B/g; \
+         unlink D/m; unlink A/h",
+    ),
+    // Two files leave a directory before it goes, one of them for a directory that is new.
+    (
+        "clearing-after-departures-2",
+        "mkdir B; mkdir P; mkdir P/D; creat P/D/f; creat P/D/g; sync; mkdir A; rename P/D/f A/f; rename P/D/g B/g; rmdir P/D",
+    ),
+    // What a crash left behind the end of a file is freed: once all that leads there is gone.
+    ("reclaim-frees-after-unmapping-2", BEHIND_THE_END),
+    ("deferred-work-waits-2", BEHIND_THE_END),
+    // An open file has lost its name: when it is closed, its end is a part of another patch.
+    (
+        "deferred-work-waits-3",
+        "creat z; creat a; creat y; creat f #1; write f 0 5000; sync; open #1; link a b; unlink y; unlink f; round; round; \
+         chmod b 600; close #1; work",
     ),
     // Something is changed while the reclaim has looked at a part of it: after each of its first
     // steps, for one of them is the right one. A file with a map in several parts; attributes that

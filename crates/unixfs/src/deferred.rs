@@ -70,6 +70,8 @@ impl<F: Format> UnixFs<F> {
     /// without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
         let after = wait_for_all(Rule::DeferredWorkWaits, after);
+        let heeded = v.heeded(after);
+        let after = heeded.as_deref().unwrap_or(after);
         // Where scopes are atomic everything that was on the disk is freed together with the end of
         // its transaction, so that nothing is used again before that is there.
         let waits = match v.scopes_are_atomic() {

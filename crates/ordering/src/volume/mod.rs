@@ -240,8 +240,9 @@ impl<'a> Volume<'a> {
         self.untagged(watched)
     }
 
-    /// Where rules are watched: what is left of what is to be waited for.
-    fn heeded(&self, of: &[PatchId]) -> Option<Vec<PatchId>> {
+    /// Where rules are watched: what is left of what is to be waited for. Whoever has
+    /// [`watch_one`](Self::watch_one) wait, or waits later, asks as soon as it states what for.
+    pub fn heeded(&self, of: &[PatchId]) -> Option<Vec<PatchId>> {
         backstitch_rules::are_watched().then(|| {
             let mut of = of.to_vec();
             rules::heed(self.store.graph(), &mut of, self.order(), &[]);

@@ -114,11 +114,14 @@ fn look(
 }
 
 impl Scouted {
-    /// Whether it makes a difference that a rule is off in this form.
+    /// Whether it makes a difference that a rule is off in this form, and another one than in the
+    /// forms before it: of two patches the oldest is the first, and the newest the last.
     pub(super) fn is_worth(&self, site: &'static Site, form: Form) -> bool {
         let runs = self.by_site.get(&site.id).map_or(&[][..], Vec::as_slice);
+        let is_of_three = matches!(form, Form::OnlyFirst | Form::OnlyLast);
+        let is_enough = |passes: &Passes| !is_of_three || passes.most > 2;
         runs.iter()
-            .any(|(_, passes)| is_worth(&Cut { site, form }, passes))
+            .any(|(_, passes)| is_enough(passes) && is_worth(&Cut { site, form }, passes))
     }
 
     /// Whether nothing comes by a site but recovery, and what is done after it.
@@ -160,8 +163,7 @@ pub(super) fn is_worth(cut: &Cut, passes: &Passes) -> bool {
     let waits = matches!(cut.site.class, Class::Dependency | Class::Fsync) && passes.is_of_patches;
     match cut.form {
         Form::Whole => passes.pending > 0 || !waits && passes.reached > 0,
-        Form::First | Form::Last => passes.most > 1,
-        Form::OnlyFirst | Form::OnlyLast => passes.most > 2,
+        Form::First | Form::Last | Form::OnlyFirst | Form::OnlyLast => passes.most > 1,
         Form::Merged => passes.merged > 0,
     }
 }

@@ -133,12 +133,15 @@ impl InodeState {
         let is_other = self.is_truncating
             || !self.names.is_empty() && holds(Rule::RememberedWhileNamed)
             || self.made.is_some_and(|made| v.is_live(made))
-            || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))
             || self.changes.any_live(v) && holds(Rule::RememberedWhileChanged)
             || self.time_changes.any_live(v);
         // While its name cannot be reached that is among its names.
         backstitch_rules::implied(Rule::RememberedWhileReached, || is_other || !is_reach_live);
-        is_other || is_reach_live
+        // Last, for the most part the count that comes after a removal is among the changes. Not so
+        // of a directory that replaced another one: that this one is gone is no change of it.
+        is_other
+            || is_reach_live
+            || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))
     }
 
     /// Of a directory: what is under way in it, to be changed.

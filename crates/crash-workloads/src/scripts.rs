@@ -254,6 +254,13 @@ const SCRIPTS: &[(&str, &str)] = &[
         "directories-wait-for-names",
         "mkdir A; mkdir B; mkdir C; mkdir A/d; sync; rename A/d B/d; round; round; round; cut; rename B/d C/d; mkdir C/d/e",
     ),
+    // Two directories above its new place have moved out of the one that moves, the upper one with the
+    // lower one in it: either may still be there on the disk.
+    (
+        "new-name-after-names-above-3",
+        "mkdir M; mkdir M/p; mkdir M/q; mkdir M/p/A; mkdir M/p/A/s; mkdir M/q/B; mkdir O; sync; rename M/p/A M/q/B/A; \
+         rename M/q/B O/B; rename M O/B/A/s/M",
+    ),
     // A directory took an empty one's name and has two after a crash, the older one in the directory that
     // then moves below it. Its `..` is rewritten before that name goes: the move would be quicker.
     (
@@ -322,6 +329,17 @@ const SCRIPTS: &[(&str, &str)] = &[
         "listed-were-alive",
         "creat f #1; open #1; write f 16384 1000; unlink f; sync; log-tail; log-tail; close #1; work; creat g; write g 0 3000; fsync g",
     ),
+    // Two new files swap names: neither is to come to the other's without its contents.
+    (
+        "rename-after-contents-2",
+        "creat b; append b 100; fsync b; sync; creat c; append c 700; creat d; append d 900; exchange c d",
+    ),
+    // A file is cut twice within a block and grows: the zeros behind the second end are not those
+    // behind the first.
+    (
+        "size-after-zeroed-tail-2",
+        "creat f; write f 0 3000; sync; truncate f 700; truncate f 100; truncate f 5000",
+    ),
     // Logs: blocks of directories become those of files and the other way round, growth and
     // removal.
     (
@@ -386,6 +404,18 @@ const SCRIPTS: &[(&str, &str)] = &[
         "groups-in-new-contents",
         "creat f; creat g; write g 0 500; sync; append f 3000; engage 1; write f 0 100; disengage 1; depend 2 1; engage 2; creat x; \
      disengage 2; truncate g 900; engage 3; write g 600 100; disengage 3; depend 4 3; engage 4; creat y; disengage 4",
+    ),
+    // Likewise, in a file to which both happened: a block came after it had become longer, or it
+    // became longer once a hole was filled.
+    (
+        "group-after-shown-contents",
+        "creat g; write g 0 500; sync; truncate g 900; append g 3000; engage 1; write g 1500 100; disengage 1; depend 2 1; \
+         engage 2; creat y; disengage 2",
+    ),
+    (
+        "group-after-shown-contents-2",
+        "creat g; write g 4096 500; sync; write g 0 1000; truncate g 5000; engage 1; write g 4700 100; disengage 1; depend 2 1; \
+         engage 2; creat y; disengage 2",
     ),
     (
         "group-synced-after-a-second",

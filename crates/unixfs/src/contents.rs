@@ -127,9 +127,9 @@ impl<F: Format> UnixFs<F> {
         };
         match stretch {
             Stretch::Mapped(run) => {
-                let written = self.overwrite(v, number, &inode, run, offset, data);
+                let behind = self.overwrite(v, number, &inode, run, offset, data);
                 if end > inode.size() {
-                    before_size.extend_from_slice(wait_for_all(Rule::SizeAfterContents, &written));
+                    before_size.extend_from_slice(wait_for_all(Rule::SizeAfterContents, &behind));
                     let filled = self.inodes.get(&number).and_then(|s| s.end_filled);
                     before_size.extend(filled.map(|id| wait_for(Rule::SizeAfterFilledEnd, id)));
                 }
@@ -292,7 +292,8 @@ impl<F: Format> UnixFs<F> {
         id
     }
 
-    /// Writes into mapped blocks: no order among them.
+    /// Writes into mapped blocks: no order among them. Returns the patches of those that are to hold
+    /// bytes behind the file's end: a larger size shows nothing new of the others.
     fn overwrite(
         &mut self,
         v: &mut Volume<'_>,
@@ -306,7 +307,7 @@ impl<F: Format> UnixFs<F> {
         let mut within = (offset % bs as u64) as usize;
         let mut rest = data;
         let mut block = run.start;
-        let mut written = PatchIds::new();
+        let mut behind = PatchIds::new();
         let new = self.new_object(v, number);
         while !rest.is_empty() {
             let len = rest.len().min(bs - within);
@@ -317,12 +318,14 @@ impl<F: Format> UnixFs<F> {
                 self.write_contents(v, number, block, within, &rest[..len])
             });
             self.note_change(v, number, note_by(Rule::FsyncWaitsForOverwrites, id));
-            written.push(id);
+            if at + len as u64 > inode.size() {
+                behind.push(id);
+            }
             rest = &rest[len..];
             within = 0;
             block += 1;
         }
-        written
+        behind
     }
 
     /// Whether a file ends before `offset`, in memory and on the disk: nobody sees what is written

@@ -10,7 +10,7 @@ use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::format::{Format, Inode, InodeEditor};
-use crate::rules::{Rule, holds, note_by, wait_for};
+use crate::rules::{Rule, holds, note_by, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 use backstitch_blocks::block_edit::BlockEdit;
@@ -146,11 +146,9 @@ impl<F: Format> UnixFs<F> {
         // there.
         let sides = [first.found.inode, second.found.inode];
         let contents = sides.map(|number| self.contents_apart(v, number));
-        let contents = contents.into_iter().flatten();
-        let after: SmallVec<[PatchId; 2]> = contents
-            .map(|c| wait_for(Rule::RenameAfterContents, c))
-            .collect();
-        self.write_edit(v, first.directory, block, &edit, &after)
+        let contents: SmallVec<[PatchId; 2]> = contents.into_iter().flatten().collect();
+        let after = wait_for_all(Rule::RenameAfterContents, &contents);
+        self.write_edit(v, first.directory, block, &edit, after)
     }
 
     fn swap_one(&mut self, v: &mut Volume<'_>, side: &Side<F>, comes: &Side<F>) -> PatchId {

@@ -5,7 +5,7 @@ use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::format::Format;
-use crate::rules::{Rule, holds, note_by, wait_for};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 
@@ -79,7 +79,8 @@ impl<F: Format> UnixFs<F> {
         }
         by.extend(state.reach);
         let shown = [state.extended, state.lengthened].into_iter().flatten();
-        by.extend(shown.map(|id| wait_for(Rule::GroupAfterShownContents, id)));
+        let shown: SmallVec<[PatchId; 2]> = shown.collect();
+        by.extend(wait_for_all(Rule::GroupAfterShownContents, &shown));
         v.reached_by(&by);
     }
 

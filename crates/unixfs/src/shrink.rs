@@ -8,7 +8,7 @@ use crate::format::{DIRECT_POINTERS, Format, Inode, InodeEditor};
 use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::UnixFs;
-use crate::state::patches::PatchIds;
+use crate::state::patches::{PatchIds, PatchList};
 use crate::steps;
 use backstitch_blocks::runs::{Mapped, Run};
 use smallvec::SmallVec;
@@ -130,13 +130,13 @@ impl<F: Format> UnixFs<F> {
         number: InodeNumber,
         stale: Zeroings,
     ) -> PatchIds {
-        let mut after: PatchIds = self
+        let zeroed: PatchIds = self
             .inodes
             .get(&number)
             .into_iter()
             .flat_map(|state| state.tail_zeroed.iter())
-            .map(|zeroed| wait_for(Rule::SizeAfterZeroedTail, zeroed))
             .collect();
+        let mut after = PatchIds::from_slice(wait_for_all(Rule::SizeAfterZeroedTail, &zeroed));
         for zeroing in stale {
             let id = self.zero(v, zeroing, &[]);
             after.push(wait_for(Rule::SizeAfterStaleTail, id));
@@ -183,17 +183,45 @@ impl<F: Format> UnixFs<F> {
         let state = self.state(number);
         state.shrunk = Some(shrunk);
         state.is_truncating = is_listed && !is_last && holds(Rule::LongTruncationIsListed);
+        if is_last {
+            self.forget_zeros_behind(number, self.kept_end(size));
+        }
         for zeroing in tail {
             // Only once the size hides them, or a crash in between would show zeros where there was
             // something.
             let after = wait_for(Rule::TailZeroedAfterSize, shrunk);
             let id = self.zero(v, zeroing, &[after]);
-            self.state(number).tail_zeroed.push(v, id);
+            self.note_tail_zeroed(v, number, size, id);
             self.note_change(v, number, note_by(Rule::FsyncWaitsForZeroedTail, id));
         }
         self.state(number).goal = BlockNumber::NONE;
         self.format.drop_window(number);
         if is_last { Ok(()) } else { Err(Stop::Again) }
+    }
+
+    /// A file's tail was zeroed from `from` (bytes) on.
+    fn note_tail_zeroed(
+        &mut self,
+        v: &Volume<'_>,
+        number: InodeNumber,
+        from: u64,
+        zeroed: PatchId,
+    ) {
+        let state = self.state(number);
+        state.tail_zeroed_from = match state.tail_zeroed.is_empty() {
+            true => from,
+            false => from.min(state.tail_zeroed_from),
+        };
+        state.tail_zeroed.push(v, zeroed);
+    }
+
+    /// A cut has taken the blocks from `end` (bytes) on away, with the zeros that earlier ones wrote
+    /// there: what makes the file longer comes after the cut, and has a hole there.
+    fn forget_zeros_behind(&mut self, number: InodeNumber, end: u64) {
+        let state = self.state(number);
+        if state.tail_zeroed_from >= end {
+            state.tail_zeroed = PatchList::default();
+        }
     }
 
     /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it

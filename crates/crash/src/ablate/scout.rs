@@ -163,7 +163,44 @@ pub(super) fn is_worth(cut: &Cut, passes: &Passes) -> bool {
     let waits = matches!(cut.site.class, Class::Dependency | Class::Fsync) && passes.is_of_patches;
     match cut.form {
         Form::Whole => passes.pending > 0 || !waits && passes.reached > 0,
-        Form::First | Form::Last | Form::OnlyFirst | Form::OnlyLast => passes.most > 1,
+        Form::First | Form::Last | Form::OnlyFirst | Form::OnlyLast => {
+            passes.most > 1 && leaves_out(cut.form, passes)
+        }
         Form::Merged => passes.merged > 0,
+    }
+}
+
+/// Whether a rule that is half off in this form left out a patch that was pending. Several patches
+/// that are handed out one by one are no list of which a part can be left out.
+fn leaves_out(form: Form, passes: &Passes) -> bool {
+    let number = Form::HALF.iter().position(|half| *half == form);
+    number.is_some_and(|at| passes.half_covered[at] + passes.half_essential[at] > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstitch_ordering::rules::Rule;
+
+    #[test]
+    fn only_a_list_can_be_half_off() {
+        let cut = |form| Cut {
+            site: &Rule::SITES[0],
+            form,
+        };
+        // Two that were handed out one by one.
+        let mut passes = Passes {
+            pending: 2,
+            most: 2,
+            is_of_patches: true,
+            ..Passes::default()
+        };
+        assert!(is_worth(&cut(Form::Whole), &passes));
+        assert!(!is_worth(&cut(Form::First), &passes));
+        // A list, of which the first one is left out.
+        passes.half_covered[0] = 1;
+        assert!(is_worth(&cut(Form::First), &passes));
+        assert!(!is_worth(&cut(Form::Last), &passes));
+        assert!(!is_worth(&cut(Form::OnlyFirst), &passes));
     }
 }

@@ -50,6 +50,9 @@ pub(crate) struct InodeState {
     /// Zeroing the kept part of the last block after truncations, each of its units by itself: what
     /// makes the file longer must come after all of it.
     pub(crate) tail_zeroed: PatchList,
+    /// Where in the file the first of these zeros begin, in bytes. Once a later cut has taken their
+    /// blocks away, the file has a hole there, and nothing waits for them.
+    pub(crate) tail_zeroed_from: u64,
     /// Its last block was a hole that this filled, without making the file longer: what does, by
     /// bytes of that block, must come after it.
     pub(crate) end_filled: Option<PatchId>,

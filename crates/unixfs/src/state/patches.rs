@@ -29,6 +29,10 @@ impl PatchList {
         self.ids.push(id);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
     pub(crate) fn any_live(&self, v: &Volume<'_>) -> bool {
         self.ids.iter().any(|id| v.is_live(*id))
     }

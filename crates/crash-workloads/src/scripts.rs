@@ -332,7 +332,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     // Two new files swap names: neither is to come to the other's without its contents.
     (
         "rename-after-contents-2",
-        "creat b; append b 100; fsync b; sync; creat c; append c 700; creat d; append d 900; exchange c d",
+        "creat a; append a 100; fsync a; creat b; append b 100; fsync b; sync; creat c; append c 700; creat d; append d 900; exchange c d",
     ),
     // A file is cut twice within a block and grows: the zeros behind the second end are not those
     // behind the first.

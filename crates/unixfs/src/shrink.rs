@@ -1,5 +1,7 @@
 //! Making files shorter (and longer without contents), and holes.
 
+use std::slice;
+
 use backstitch_layout::{Allocate, BlockNumber, Error, InodeNumber, Step, Stop, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
@@ -332,8 +334,11 @@ impl<F: Format> UnixFs<F> {
                     v.merged(made, shrunk) || !holds(Rule::BlocksNeverMappedOnlyIfMerged)
                 });
             // That comes after what indirect blocks lose.
-            let after = (!never).then(|| wait_for(Rule::BlocksFreedAfterUnmapping, shrunk));
-            self.defer_blocks(v, plan.freed, after.as_slice());
+            let after: &[PatchId] = match never {
+                true => &[],
+                false => wait_for_all(Rule::BlocksFreedAfterUnmapping, slice::from_ref(&shrunk)),
+            };
+            self.defer_blocks(v, plan.freed, after);
         }
         shrunk
     }

@@ -253,7 +253,8 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Where freed inodes are cleared on the disk: has this one cleared, once it is dead there, and
-    /// keeps what it had. Returns what its frees wait for.
+    /// keeps what it had. Returns what its frees wait for. Where scopes are atomic it is cleared in
+    /// the scope that frees the last of what it has: until then the disk lists it.
     fn clear_dead(
         &mut self,
         v: &mut Volume<'_>,
@@ -261,7 +262,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         freed: PatchId,
     ) -> PatchId {
-        if !F::CLEARS_FREED {
+        if !F::CLEARS_FREED || v.scopes_are_atomic() {
             return freed;
         }
         self.cleared.insert(number, inode.clone());
@@ -435,6 +436,9 @@ impl<F: Format> UnixFs<F> {
             F::release_attribute_block(self, v, attribute_block, Some(number))?;
         }
         self.cleared.remove(&number);
+        if F::CLEARS_FREED && v.scopes_are_atomic() {
+            v.hidden(true, |v| self.edit_inode(v, number, &[], |e| e.clear()));
+        }
         self.clear_inode_bit(v, number, inode.is_directory());
         self.note_freed_in_table(v, number);
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);

@@ -2,9 +2,9 @@
 //! their size.
 //!
 //! Somebody has them open, or their freeing or truncation is not at its end. Where scopes are
-//! atomic, and only there, the disk lists them, from the superblock on through the field in which
-//! other inodes have the time of their deletion, so that each replay of the journal can free them,
-//! or what they have behind their size. The list is brought up to date once, at the end of a
+//! atomic, and only there, the disk lists them, from the superblock on through a field of each
+//! inode (on ext the one in which others have the time of their deletion), so that each replay of
+//! the journal can free them, or what they have behind their size. The list is brought up to date once, at the end of a
 //! transaction: what comes and goes within one is never in it.
 
 use std::collections::BTreeSet;

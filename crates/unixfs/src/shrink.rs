@@ -158,12 +158,16 @@ impl<F: Format> UnixFs<F> {
     ) -> Step<()> {
         let bs = self.block_size() as u64;
         let keep = size.div_ceil(bs);
-        let (cut, plan) = self.gather_cut(v, inode, keep)?;
+        let (cut, mut plan) = self.gather_cut(v, inode, keep)?;
         let is_last = cut == keep;
         // Where a step may be the last one that the disk has seen, the file ends there. Where the
         // disk lists what is under way (see `orphans`), it has its new end from the first step on,
         // and the replay of the journal does the rest.
         let is_listed = v.scopes_are_atomic();
+        if is_listed && !is_last && !self.is_truncating(number) {
+            // The size tells how many units the last block has, from now on.
+            self.plan_tail_cut(inode, keep, &mut plan)?;
+        }
         let step_size = match is_last || is_listed {
             true => size,
             false => inode.size().min(cut * bs),

@@ -43,7 +43,7 @@ impl<F: Format> UnixFs<F> {
         }
         groups.sort_unstable();
         groups.dedup();
-        groups.len() + BESIDES <= room
+        groups.len() * self.format.blocks_of_freeing() + BESIDES <= room
     }
 
     /// The most blocks of contents that one step writes: all of them may go through a journal, with

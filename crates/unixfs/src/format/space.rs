@@ -194,6 +194,12 @@ pub trait Space {
     /// that a running transaction keeps a place for it (without transactions that does nothing).
     fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber);
 
+    /// The most blocks that change as blocks of a group are freed, besides those that
+    /// [every](crate) operation changes.
+    fn blocks_of_freeing(&self) -> usize {
+        1
+    }
+
     /// Picks a free inode for a name in a directory; `None` where there is none.
     ///
     /// # Errors

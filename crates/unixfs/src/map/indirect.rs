@@ -410,10 +410,10 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Where a file gets to end within a block, a direct one: the units behind that go.
-    fn plan_tail_cut(&self, inode: &F::Inode, end: u64, plan: &mut Cut) -> Step<()> {
+    pub(crate) fn plan_tail_cut(&self, inode: &F::Inode, end: u64, plan: &mut Cut) -> Step<()> {
         let units = self.format.units_per_pointer();
         let (pointer, keep) = (end / units, end % units);
-        if pointer >= DIRECT_POINTERS as u64 {
+        if keep == 0 || pointer >= DIRECT_POINTERS as u64 {
             return Ok(());
         }
         let start = inode.pointer(pointer as usize);

@@ -4,8 +4,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use backstitch_crash::{
-    Campaign, Foreign, Results, Without, Workload, generate, script, scripts, standard,
+    Campaign, Foreign, ImageOptions, Observer, Results, Without, Workload, generate, parse_script,
+    script, scripts, standard,
 };
+use backstitch_layout::steps::{self, Steps};
 use backstitch_mechanisms::{LffsRule as Rule, Ordering};
 
 const MECHANISMS: [Ordering; 5] = [
@@ -16,16 +18,29 @@ const MECHANISMS: [Ordering; 5] = [
     Ordering::LFFS_WAFS_2SYNC,
 ];
 
+/// UFS1 and UFS2, with fragments of both sizes, of which a block has eight.
+const UFS: [(&str, u32); 2] = [("ufs1", 512), ("ufs2", 1024)];
+
+fn ufs((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
+    ImageOptions {
+        layout: kind.parse().expect("a type that is registered"),
+        block_bytes: fragment_bytes,
+        ..ImageOptions::default()
+    }
+}
+
 /// What is found, or why the engine does not get through.
 fn explored(
     ordering: Ordering,
+    image: ImageOptions,
     workloads: Vec<Workload>,
     most_states_each: u64,
     torn: bool,
-    without: Option<Rule>,
+    observer: &dyn Observer,
 ) -> Result<Results, String> {
     let campaign = Campaign {
         workloads,
+        image,
         exhaustive: 400,
         samples: 50,
         in_use_every: 16,
@@ -33,12 +48,18 @@ fn explored(
         torn,
         ..standard::campaign(ordering, 1, 2)
     };
-    let results = campaign.run(&Without(without.map(Rule::id)));
-    results.map_err(|error| error.to_string())
+    campaign.run(observer).map_err(|error| error.to_string())
 }
 
-fn passes(ordering: Ordering, workloads: Vec<Workload>, most_states_each: u64, torn: bool) {
-    let results = explored(ordering, workloads, most_states_each, torn, None);
+fn passes(
+    ordering: Ordering,
+    image: ImageOptions,
+    workloads: Vec<Workload>,
+    most_states_each: u64,
+    torn: bool,
+) {
+    let all = &Without(None);
+    let results = explored(ordering, image, workloads, most_states_each, torn, all);
     let results = results.expect("the engine gets through");
     if let Some(failure) = results.failures.first() {
         let script = script(failure.operations());
@@ -52,7 +73,7 @@ fn no_power_cut_leaves_what_they_do_not_promise() {
     for ordering in MECHANISMS {
         let mut workloads: Vec<Workload> = generate::ace(1).into_iter().step_by(3).collect();
         workloads.extend(generate::random(12, 3));
-        passes(ordering, workloads, 40, false);
+        passes(ordering, ImageOptions::default(), workloads, 40, false);
     }
 }
 
@@ -77,7 +98,56 @@ fn e2fsck_finds_nothing() {
 #[test]
 fn nor_does_one_that_tears_blocks() {
     let some = scripts::workloads().into_iter().step_by(5).collect();
-    passes(Ordering::LFFS_FILE, some, 60, true);
+    passes(Ordering::LFFS_FILE, ImageOptions::default(), some, 60, true);
+}
+
+#[test]
+fn nor_does_one_on_ufs() {
+    for of in UFS {
+        for ordering in MECHANISMS {
+            let mut workloads: Vec<Workload> = generate::ace(1).into_iter().step_by(9).collect();
+            workloads.extend(generate::random(4, 3));
+            passes(ordering, ufs(of), workloads, 40, false);
+        }
+    }
+}
+
+/// Operations end in one step of the file system where they may take a block a step.
+struct SmallSteps;
+
+impl Observer for SmallSteps {
+    fn thread_starts(&self) {
+        steps::set(Steps::Small);
+    }
+}
+
+/// Files with indirect blocks and with fragments at their end, which are cut short, grow again, and
+/// go.
+const STEPS: &str = "creat f; write f 0 60500; sync; truncate f 1500; fsync f; append f 3000; mkdir A; creat A/g; \
+     write A/g 275000 3000; write A/g 12000 2000; sync; truncate A/g 12100; creat h; write h 0 45200; fsync h; unlink h; \
+     truncate A/g 0; unlink f; sync; unlink A/g; creat k; write k 0 9000; fsync k";
+
+#[test]
+fn steps_that_a_group_comes_between_come_to_their_end_on_ufs() {
+    for of in UFS {
+        let workload = Workload {
+            name: "script".to_owned(),
+            operations: parse_script(STEPS).expect("a script of our own"),
+            setup: 0,
+        };
+        let found = explored(
+            Ordering::LFFS_FILE,
+            ufs(of),
+            vec![workload],
+            5_000,
+            false,
+            &SmallSteps,
+        );
+        let found = found.expect("the engine gets through");
+        let failure = found.failures.first().map(|failure| failure.verdict());
+        assert_eq!(failure, None, "{of:?}");
+        assert!(found.distinct > 1000, "{of:?}: {} states", found.distinct);
+    }
 }
 
 #[test]
@@ -97,17 +167,21 @@ fn rules_of_theirs_are_needed() {
     ];
     let mut unseen = Vec::new();
     for (rule, most_states) in rules {
-        let mut workloads = scripts::workloads();
-        workloads.extend(generate::random(20, 5));
-        let results = explored(
-            Ordering::LFFS_FILE,
-            workloads,
-            most_states,
-            false,
-            Some(rule),
-        );
-        if results.is_ok_and(|results| results.failures.is_empty()) {
-            unseen.push(rule);
+        for image in [ImageOptions::default(), ufs(UFS[1])] {
+            let mut workloads = scripts::workloads();
+            workloads.extend(generate::random(20, 5));
+            let without = Without(Some(rule.id()));
+            let results = explored(
+                Ordering::LFFS_FILE,
+                image,
+                workloads,
+                most_states,
+                false,
+                &without,
+            );
+            if results.is_ok_and(|results| results.failures.is_empty()) {
+                unseen.push((rule, image.layout));
+            }
         }
     }
     assert!(unseen.is_empty(), "{unseen:?}");

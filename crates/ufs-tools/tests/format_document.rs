@@ -72,5 +72,5 @@ fn the_document_has_every_field_in_its_place() {
         assert_eq!(fields_in_document(&document, mark), expected, "{name}");
         structures += 1;
     }
-    assert_eq!(structures, 8);
+    assert_eq!(structures, 9);
 }

@@ -9,7 +9,9 @@ use backstitch_unixfs::read_bits;
 use crate::format::group::{Derived, Maps, RawSummaryCounts, offset as group_offset};
 use crate::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
 use crate::format::superblock::{OLD_FLAG_MOVED, offset};
-use crate::format::{CylinderGroup, MountRecord, OnDisk, RawSummary, RawSummaryTotal, Version};
+use crate::format::{
+    CylinderGroup, MountRecord, OnDisk, RawSummary, RawSummaryTotal, Superblock, Version,
+};
 use crate::image::from_format;
 use crate::kinds;
 use crate::rules::{Rule, holds, wait_for, wait_for_all};
@@ -25,6 +27,52 @@ pub(crate) struct FromMaps {
     pub(crate) counts: RawSummaryCounts,
 }
 
+/// Bytes of a structure, and where they are in it.
+pub(crate) type Parts = Vec<(usize, Vec<u8>)>;
+
+/// What a group's block has that follows from its maps.
+pub(crate) fn group_parts(
+    sb: &Superblock,
+    maps: &Maps,
+    derived: &Derived,
+    counts: RawSummaryCounts,
+) -> Parts {
+    let order = sb.order;
+    let mut parts = vec![
+        (
+            group_offset::SUMMARY,
+            RawSummary::from(counts).to_bytes(order),
+        ),
+        (
+            group_offset::FRAGMENT_SUMS,
+            derived.fragment_sums.to_bytes(order),
+        ),
+    ];
+    if maps.cluster_sums > 0 {
+        // The sum of no length overlaps the map before it.
+        let sums = derived.cluster_sums[1..].iter();
+        let sums: Vec<u8> = sums.flat_map(|sum| order.bytes_of_u32(*sum)).collect();
+        parts.push((maps.cluster_sums + 4, sums));
+        parts.push((maps.clusters_free, derived.cluster_map.clone()));
+    }
+    parts
+}
+
+/// What the superblock has that follows from the summary array.
+pub(crate) fn total_parts(sb: &Superblock, total: &RawSummaryTotal) -> Parts {
+    let mut parts = vec![(offset::SUMMARY_TOTAL, total.to_bytes(sb.order))];
+    if sb.version == Version::Ufs1 {
+        let old = RawSummary {
+            cs_ndir: total.cs_ndir as i32,
+            cs_nbfree: total.cs_nbfree as i32,
+            cs_nifree: total.cs_nifree as i32,
+            cs_nffree: total.cs_nffree as i32,
+        };
+        parts.push((offset::OLD_SUMMARY_TOTAL, old.to_bytes(sb.order)));
+    }
+    parts
+}
+
 impl<const BIG: bool> UfsFormat<BIG> {
     /// The fragments of a group's header and maps, as bits are read.
     pub(crate) fn group_blocks(&self, group: GroupNumber) -> Bits {
@@ -37,7 +85,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     }
 
     /// The fragment with which the superblock begins, and its offset there.
-    fn superblock_place(&self) -> (BlockNumber, usize) {
+    pub(crate) fn superblock_place(&self) -> (BlockNumber, usize) {
         let fragment = u64::from(self.sb.fragment_bytes);
         (
             BlockNumber(self.sb.place / fragment),
@@ -73,7 +121,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         self.write_totals(v, now)
     }
 
-    fn superblock_fragments(&self) -> u64 {
+    pub(crate) fn superblock_fragments(&self) -> u64 {
         let (_, offset) = self.superblock_place();
         let end = offset + RECORD_END;
         end.div_ceil(self.sb.fragment_bytes as usize) as u64
@@ -103,7 +151,6 @@ impl<const BIG: bool> UfsFormat<BIG> {
 
     /// Writes a group's counts, sums and map of free blocks.
     fn write_counts_of(&mut self, v: &mut Volume<'_>, group: GroupNumber) -> Step<()> {
-        let order = self.sb.order;
         let FromMaps {
             bytes,
             maps,
@@ -111,24 +158,12 @@ impl<const BIG: bool> UfsFormat<BIG> {
             counts,
         } = self.derive(v, group)?;
         let header = self.groups.list[group.index()].header;
-        let summary = RawSummary::from(counts).to_bytes(order);
-        let sums = derived.fragment_sums.to_bytes(order);
-        let mut parts = vec![
-            (group_offset::SUMMARY, summary.clone()),
-            (group_offset::FRAGMENT_SUMS, sums),
-        ];
-        if maps.cluster_sums > 0 {
-            // The sum of no length overlaps the map before it.
-            let sums = derived.cluster_sums[1..].iter();
-            let sums: Vec<u8> = sums.flat_map(|sum| order.bytes_of_u32(*sum)).collect();
-            parts.push((maps.cluster_sums + 4, sums));
-            parts.push((maps.clusters_free, derived.cluster_map));
-        }
-        for (at, new) in parts {
+        for (at, new) in group_parts(&self.sb, &maps, &derived, counts) {
             if bytes[at..at + new.len()] != new {
                 self.write_at(v, header, kinds::GROUP, at, &new);
             }
         }
+        let summary = RawSummary::from(counts).to_bytes(self.sb.order);
         let (fragment, at) = self.summary_place(group.index());
         self.write_at(v, fragment, kinds::SUMMARY, at, &summary);
         self.groups.list[group.index()].is_stale = false;
@@ -152,18 +187,9 @@ impl<const BIG: bool> UfsFormat<BIG> {
             total.add(&RawSummary::decode(order, &v.read(fragment)?[at..]));
         }
         let (block, base) = self.superblock_place();
-        let mut parts = vec![
-            (offset::SUMMARY_TOTAL, total.to_bytes(order)),
-            (offset::TIME, now.seconds.to_bytes(order)),
-        ];
+        let mut parts = total_parts(&self.sb, &total);
+        parts.push((offset::TIME, now.seconds.to_bytes(order)));
         if self.sb.version == Version::Ufs1 {
-            let old = RawSummary {
-                cs_ndir: total.cs_ndir as i32,
-                cs_nbfree: total.cs_nbfree as i32,
-                cs_nifree: total.cs_nifree as i32,
-                cs_nffree: total.cs_nffree as i32,
-            };
-            parts.push((offset::OLD_SUMMARY_TOTAL, old.to_bytes(order)));
             parts.push((offset::OLD_TIME, (now.seconds as i32).to_bytes(order)));
         }
         for (at, bytes) in parts {
@@ -174,7 +200,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
 
     /// Writes bytes that begin at a byte counted from a fragment on, and may go on in the next ones.
     /// All of them are in memory. Returns the patches.
-    fn write_at(
+    pub(crate) fn write_at(
         &self,
         v: &mut Volume<'_>,
         first: BlockNumber,
@@ -219,6 +245,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
             bytes[from..from + new.len()].copy_from_slice(new);
         };
         put(offset::MOUNT_TIME, &sb.raw.fs_mtime.to_bytes(order));
+        // A check, or a mount that does not know the list of orphans, leaves it as it was.
+        put(offset::ORPHANS, &[0; 4]);
         put(offset::FLAGS, &order.bytes_of_u32(flags));
         if has_room {
             let none = || vec![0; RECORD_BYTES];

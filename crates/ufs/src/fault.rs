@@ -1,5 +1,6 @@
 //! What can be wrong with what UFS alone has.
 
+use backstitch_layout::BlockNumber;
 use thiserror::Error;
 
 /// What is wrong with an inode, beside what the shared rules find.
@@ -32,4 +33,44 @@ pub(crate) enum AttributesFault {
     /// One that does not fit into the bytes that there are.
     #[error("the one at byte {at} leads past the end")]
     PastEnd { at: usize },
+}
+
+/// What is wrong with the file that a log of operations is in.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub(crate) enum LogFault {
+    /// A number past the last inode.
+    #[error("it does not exist")]
+    NoSuchInode,
+    /// A directory, a device, or a file without a name.
+    #[error("it is no regular file")]
+    NoRegularFile,
+    /// A size that no log has: not whole blocks, or more than there are.
+    #[error("a size of {bytes} bytes")]
+    Size { bytes: u64 },
+    /// A pointer that leads nowhere, of the file's block with this number.
+    #[error("block {block} has no place")]
+    Hole { block: u64 },
+    /// A pointer to what cannot be a file's block.
+    #[error("it claims fragment {fragment}")]
+    Claims { fragment: BlockNumber },
+}
+
+/// What is wrong with the list of orphans.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub(crate) enum OrphanFault {
+    /// A circle.
+    #[error("the list does not end")]
+    NoEnd,
+    /// A number past the last inode, or of one that is never freed.
+    #[error("no inode that can be one")]
+    NoSuchInode,
+    /// The inode's bit says that it is free.
+    #[error("it is not in use")]
+    Free,
+    /// A pointer to what cannot be a file's block.
+    #[error("it claims fragment {fragment}")]
+    Claims { fragment: BlockNumber },
+    /// A fragment whose bit says that it is free.
+    #[error("its fragment {fragment} is free")]
+    FragmentFree { fragment: BlockNumber },
 }

@@ -16,6 +16,7 @@
 //! | `space` | maps and counters, `place` where new things go |
 //! | `rules` | the order rules that only this layout states |
 //! | `counts` | counts and marks on the disk |
+//! | `journal` | a log of operations, before a mount: where it lies, marks about it, the list of orphans |
 //! | `xattrs` | attributes, in an inode's own blocks |
 
 mod counts;
@@ -24,6 +25,7 @@ mod fault;
 pub mod format;
 mod groups;
 mod image;
+mod journal;
 pub mod kinds;
 mod mount;
 mod opened;

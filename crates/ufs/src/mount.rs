@@ -17,8 +17,8 @@
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
-    BlockNumber, Error, FileSystem, FileType, GroupNumber, LayoutKind, OpenRequest, Opened, Step,
-    Stop, Structure, Timestamp,
+    BlockNumber, Error, FileSystem, FileType, GroupNumber, JournalHost, LayoutKind, OpenRequest,
+    Opened, Step, Stop, Structure, Timestamp,
 };
 use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;
@@ -39,6 +39,10 @@ impl LayoutKind for Ufs {
     /// The fragment: it is what bits stand for.
     fn block_bytes(&self, device: &dyn BlockDevice) -> backstitch_layout::Result<u32> {
         Ok(read_superblock(device)?.fragment_bytes)
+    }
+
+    fn journal_host(&self) -> Option<&dyn JournalHost> {
+        Some(self)
     }
 
     fn open(

@@ -12,9 +12,11 @@ use smallvec::SmallVec;
 use crate::editor::{InodeEditor, linux_flags};
 use crate::fault::InodeFault;
 use crate::format::directory::UfsEntries;
-use crate::format::inode::{SF_SNAPSHOT, SYMLINK_MAX, encode_device, holds_device};
+use crate::format::inode::{Offsets, SF_SNAPSHOT, SYMLINK_MAX, encode_device, holds_device};
+use crate::format::superblock::offset;
 use crate::format::{Inode, LINK_MAX, ROOT_INODE, Version};
 use crate::image::from_format;
+use crate::kinds;
 use crate::state::{Open, UfsFormat};
 use crate::xattrs;
 
@@ -292,14 +294,44 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
         Ok(())
     }
 
-    /// Only a mechanism with atomic scopes asks for a list, and hosts none here.
+    /// The list is where FreeBSD's soft updates with a journal have theirs.
     fn write_orphans(
         &mut self,
-        _v: &mut Volume<'_>,
-        _list: &[InodeNumber],
-        _gone: &[InodeNumber],
+        v: &mut Volume<'_>,
+        list: &[InodeNumber],
+        gone: &[InodeNumber],
         _now: Timestamp,
     ) -> Step<()> {
+        let nexts = list.iter().skip(1).copied().chain([InodeNumber::NONE]);
+        let listed = list.iter().copied().zip(nexts);
+        let unlisted = gone.iter().map(|inode| (*inode, InodeNumber::NONE));
+        let mut fields = Vec::new();
+        for (inode, next) in unlisted.chain(listed) {
+            fields.push((self.inode_place(inode)?, next));
+        }
+        let (superblock, base) = self.superblock_place();
+        let blocks = fields.iter().map(|((block, _), _)| *block);
+        let all = blocks.chain(superblock.run(self.superblock_fragments()));
+        if all.filter(|block| !v.want(*block)).count() > 0 {
+            return Err(Stop::Miss);
+        }
+        let order = self.sb.order;
+        let head = list.first().copied().unwrap_or(InodeNumber::NONE);
+        let bytes = order.bytes_of_u32(head.0);
+        self.write_at(
+            v,
+            superblock,
+            kinds::SUPERBLOCK,
+            base + offset::ORPHANS,
+            &bytes,
+        );
+        for ((block, inode), next) in fields {
+            let at = inode + Offsets::of(self.sb.version).next_orphan;
+            let bytes = order.bytes_of_u32(next.0);
+            if v.read(block)?[at..at + 4] != bytes {
+                v.write(block, kinds::INODES, at, &bytes, &[]);
+            }
+        }
         Ok(())
     }
 

@@ -214,6 +214,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.flip_fragment_bits(v, run, patches);
         for (group, _, count) in self.parts(run) {
             self.groups.take_fragments(group, count);
+            self.expect_counts(v, group);
         }
         self.groups.take_blocks(before);
     }
@@ -244,12 +245,15 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber) {
-        let header = self.groups.list[group.index()].header;
-        let fragments = self.sb.group_bytes.div_ceil(self.sb.fragment_bytes);
-        for fragment in header.run(fragments.into()) {
+        let bits = self.group_blocks(group);
+        for fragment in bits.block.run(bits.blocks) {
             v.expect(fragment);
         }
         v.expect(self.summary_place(group.index()).0);
+    }
+
+    fn blocks_of_freeing(&self) -> usize {
+        self.group_blocks(GroupNumber(0)).blocks as usize + 1
     }
 
     fn pick_inode(
@@ -284,6 +288,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     ) -> PatchId {
         let group = self.sb.group_of_inode(inode).index();
         self.groups.take_inode(group, directory);
+        self.expect_counts(v, group);
         self.flip_inode_bit(v, inode)
     }
 
@@ -291,6 +296,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         let group = self.sb.group_of_inode(inode).index();
         let index = inode.0 % self.sb.inodes_per_group;
         self.groups.give_inode(group, index, directory);
+        self.expect_counts(v, group);
         self.flip_inode_bit(v, inode);
     }
 
@@ -379,6 +385,13 @@ impl<const BIG: bool> UfsFormat<BIG> {
             }
         }
         count
+    }
+
+    /// A group's counts will be written at the end of the transaction, if there is one.
+    fn expect_counts(&self, v: &mut Volume<'_>, group: usize) {
+        if v.scopes_are_atomic() {
+            self.expect_freeing(v, GroupNumber::at(group));
+        }
     }
 
     fn flip_fragment_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {

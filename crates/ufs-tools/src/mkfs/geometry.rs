@@ -46,14 +46,9 @@ struct Group {
 }
 
 impl Sizes {
-    fn of(wanted: &Wanted<'_>, device_bytes: u64) -> Result<Sizes, MkfsError> {
+    fn of(wanted: &Wanted<'_>, bytes: u64) -> Result<Sizes, MkfsError> {
         let mkfs = wanted.mkfs;
         let (block, fragment) = block_and_fragment(mkfs)?;
-        let bytes = mkfs.size_bytes.unwrap_or(device_bytes);
-        if bytes > device_bytes {
-            let what = format!("{bytes} bytes on a device of {device_bytes}");
-            return Err(MkfsError::BadOption(what));
-        }
         let fragments = bytes / fragment;
         let most = match wanted.version {
             Version::Ufs1 => i32::MAX as u64,
@@ -255,13 +250,10 @@ fn block_and_fragment(mkfs: &Mkfs) -> Result<(u64, u64), MkfsError> {
     Ok((block, fragment))
 }
 
-/// The superblock of a file system on a device of this size, with all that does not depend on its
+/// The superblock of a file system of so many bytes, with all that does not depend on its
 /// contents.
-pub(super) fn superblock(
-    wanted: &Wanted<'_>,
-    device_bytes: u64,
-) -> Result<RawSuperblock, MkfsError> {
-    let mut sizes = Sizes::of(wanted, device_bytes)?;
+pub(super) fn superblock(wanted: &Wanted<'_>, bytes: u64) -> Result<RawSuperblock, MkfsError> {
+    let mut sizes = Sizes::of(wanted, bytes)?;
     let most = wanted.mkfs.blocks_per_group.map_or(u64::MAX, |blocks| {
         u64::from(blocks).saturating_mul(sizes.per_block())
     });

@@ -15,6 +15,7 @@
 //! ```
 
 mod geometry;
+mod log_file;
 mod writer;
 
 use backstitch_device::BlockDevice;
@@ -22,6 +23,7 @@ use backstitch_ufs::format::superblock::{FLAG_ACLS, FLAG_NFS4_ACLS, FLAG_SOFT_UP
 use backstitch_ufs::format::{ByteOrder, RawSuperblock, Superblock, Version};
 
 pub use backstitch_layout::tools::{Mkfs, MkfsError};
+use log_file::{Log, LogPlace};
 
 /// A label's bytes; a zero must fit behind it.
 pub(crate) const LABEL_BYTES_MAX: usize = 31;
@@ -47,11 +49,20 @@ struct Wanted<'m> {
     version: Version,
     order: ByteOrder,
     flags: u32,
+    /// Where a log of operations is to be.
+    log: Option<LogPlace>,
 }
 
 /// Whether [`write()`] knows a feature of this name.
 pub fn has_feature(name: &str) -> bool {
-    matches!(name, UFS1 | UFS2 | BIG_ENDIAN) || FLAGS.iter().any(|(known, _)| *known == name)
+    let others = [
+        UFS1,
+        UFS2,
+        BIG_ENDIAN,
+        log_file::LOG_FILE,
+        log_file::LOG_BEHIND,
+    ];
+    others.contains(&name) || FLAGS.iter().any(|(known, _)| *known == name)
 }
 
 /// The names of the features of a file system, beside its version.
@@ -72,6 +83,7 @@ impl<'m> Wanted<'m> {
             version: Version::Ufs2,
             order: ByteOrder::Little,
             flags: FLAG_SOFT_UPDATES,
+            log: None,
         };
         for word in &mkfs.features {
             match word.strip_prefix('^') {
@@ -90,6 +102,8 @@ impl<'m> Wanted<'m> {
             (UFS2, true) => self.version = Version::Ufs2,
             (BIG_ENDIAN, true) => self.order = ByteOrder::Big,
             (BIG_ENDIAN, false) => self.order = ByteOrder::Little,
+            (log_file::LOG_FILE, on) => self.set_log(LogPlace::File, on)?,
+            (log_file::LOG_BEHIND, on) => self.set_log(LogPlace::Behind, on)?,
             (name, on) => {
                 let known = FLAGS.iter().find(|(known, _)| *known == name);
                 let Some((_, flag)) = known else {
@@ -98,6 +112,18 @@ impl<'m> Wanted<'m> {
                 self.flags = self.flags & !flag | if on { *flag } else { 0 };
             }
         }
+        Ok(())
+    }
+
+    fn set_log(&mut self, place: LogPlace, on: bool) -> Result<(), MkfsError> {
+        self.log = match (self.log, on) {
+            (Some(other), true) if other != place => {
+                let what = "a log is in a file or behind the file system".to_owned();
+                return Err(MkfsError::BadOption(what));
+            }
+            (_, true) => Some(place),
+            (found, false) => found.filter(|found| *found != place),
+        };
         Ok(())
     }
 
@@ -110,7 +136,8 @@ impl<'m> Wanted<'m> {
             let name = self.version.name();
             return bad(format!("inodes of {size} bytes: {name} has {own}"));
         }
-        if mkfs.journal_bytes.is_some() || mkfs.journal_uuid.is_some() {
+        let has_size = mkfs.journal_bytes.is_some() && self.log.is_none();
+        if has_size || mkfs.journal_uuid.is_some() {
             return Err(MkfsError::Unsupported("a journal".to_owned()));
         }
         if mkfs.label.len() > LABEL_BYTES_MAX {
@@ -152,9 +179,29 @@ pub(crate) fn uuid(raw: &RawSuperblock) -> [u8; 16] {
 /// # Errors
 /// Everything but [`MkfsError::Device`].
 pub fn can_make(mkfs: &Mkfs, device_bytes: u64) -> Result<(), MkfsError> {
-    let wanted = Wanted::of(mkfs)?;
-    let raw = geometry::superblock(&wanted, device_bytes)?;
-    writer::parsed(&raw, &wanted, device_bytes).map(drop)
+    Plan::of(&Wanted::of(mkfs)?, device_bytes).map(drop)
+}
+
+/// What will be made.
+struct Plan {
+    raw: RawSuperblock,
+    sb: Superblock,
+    log: Log,
+}
+
+impl Plan {
+    fn of(wanted: &Wanted<'_>, device_bytes: u64) -> Result<Plan, MkfsError> {
+        let bytes = wanted.mkfs.size_bytes.unwrap_or(device_bytes);
+        if bytes > device_bytes {
+            let what = format!("{bytes} bytes on a device of {device_bytes}");
+            return Err(MkfsError::BadOption(what));
+        }
+        let (home_bytes, behind_bytes) = log_file::divided(wanted, bytes)?;
+        let raw = geometry::superblock(wanted, home_bytes)?;
+        let sb = writer::parsed(&raw, wanted, device_bytes)?;
+        let log = Log::of(wanted, &sb, behind_bytes, writer::first_free(&sb))?;
+        Ok(Plan { raw, sb, log })
+    }
 }
 
 /// Makes the file system and flushes the device.
@@ -166,6 +213,6 @@ pub fn can_make(mkfs: &Mkfs, device_bytes: u64) -> Result<(), MkfsError> {
 /// Options that cannot be had (the device is then untouched), and the device's errors.
 pub fn write(mkfs: &Mkfs, device: &dyn BlockDevice) -> Result<Superblock, MkfsError> {
     let wanted = Wanted::of(mkfs)?;
-    let raw = geometry::superblock(&wanted, device.size_bytes())?;
-    writer::write(&wanted, raw, device)
+    let plan = Plan::of(&wanted, device.size_bytes())?;
+    writer::write(&wanted, plan, device)
 }

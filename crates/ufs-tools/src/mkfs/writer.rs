@@ -1,13 +1,15 @@
 //! Writing a new file system.
 
-use super::{MkfsError, Wanted};
+use super::log_file::{self, Log, LogPlace, Tree, wide};
+use super::{MkfsError, Plan, Wanted};
 use crate::group::{self, Contents};
 use backstitch_blocks::bitmap;
-use backstitch_blocks::directory::new_directory_block;
+use backstitch_blocks::directory::{EntryLayout, encode_entry, new_directory_block, required_len};
 use backstitch_device::{BlockDevice, Buffer, WriteRequest};
 use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, UfsEntries, type_code};
-use backstitch_ufs::format::inode::Offsets;
+use backstitch_ufs::format::inode::{Offsets, POINTERS, SF_IMMUTABLE};
+use backstitch_ufs::format::log_record::LOG_RECORD_AT;
 use backstitch_ufs::format::superblock::{AREA_BYTES, PLACES};
 use backstitch_ufs::format::{
     ByteOrder, OnDisk, ROOT_INODE, RawCylinderGroup, RawSummary, RawSuperblock, SECTOR_BYTES,
@@ -19,6 +21,8 @@ use std::ops::Range;
 const ZEROS_BYTES: u64 = 64 << 10;
 /// The mode of the root directory.
 const ROOT_MODE: u16 = 0o040_755;
+/// The mode of the file that a log is in.
+const LOG_MODE: u16 = 0o100_400;
 /// Blocks of inodes that UFS2 initialises at once; the others are when they are used first.
 const FIRST_INODE_BLOCKS: u32 = 2;
 
@@ -45,16 +49,24 @@ fn root_fragment(sb: &Superblock) -> u64 {
     end.next_multiple_of(sb.fragments_per_block.into())
 }
 
+/// The first fragment behind what every new file system has.
+pub(super) fn first_free(sb: &Superblock) -> u64 {
+    root_fragment(sb) + u64::from(sb.fragments_per_block)
+}
+
 /// Writes everything that the superblock says, and the superblock last, which is the commit point.
 pub(super) fn write(
     wanted: &Wanted<'_>,
-    raw: RawSuperblock,
+    plan: Plan,
     device: &dyn BlockDevice,
 ) -> Result<Superblock, MkfsError> {
-    let sb = parsed(&raw, wanted, device.size_bytes())?;
+    let Plan { raw, sb, log } = plan;
+    let tree = Tree::new(&sb, &log);
     let mut writer = Writer {
         wanted,
         sb: &sb,
+        log: &log,
+        tree: &tree,
         raw,
         device,
         summaries: Vec::new(),
@@ -64,18 +76,33 @@ pub(super) fn write(
         writer.group(group)?;
     }
     writer.root()?;
+    writer.log()?;
     writer.summaries()?;
     writer.copies()?;
     device.flush()?;
-    let bytes = writer.raw.to_bytes(sb.order);
+    let bytes = writer.superblock();
     writer.put(sb.place, bytes.clone())?;
     device.flush()?;
     Ok(Superblock::parse(&bytes, sb.place, device.size_bytes())?)
 }
 
+/// An inode that is not empty.
+struct NewInode {
+    mode: u16,
+    links: u16,
+    owner: (u32, u32),
+    size: u64,
+    fragments: u64,
+    flags: u32,
+    pointers: [u64; POINTERS],
+}
+
 struct Writer<'a> {
     wanted: &'a Wanted<'a>,
     sb: &'a Superblock,
+    log: &'a Log,
+    /// The map of the file that the log is in, if it is in one.
+    tree: &'a Tree<'a>,
     raw: RawSuperblock,
     device: &'a dyn BlockDevice,
     summaries: Vec<RawSummary>,
@@ -143,6 +170,12 @@ impl Writer<'_> {
             let root = root_fragment(self.sb) as usize;
             bitmap::clear(&mut free, root);
             bitmap::set(&mut inodes, ROOT_INODE.0 as usize);
+            if self.has_log_file() {
+                bitmap::set(&mut inodes, log_file::INODE.0 as usize);
+            }
+        }
+        for fragment in self.log.in_group(sb, group).into_iter().flatten() {
+            bitmap::clear(&mut free, fragment);
         }
         let contents = Contents {
             group,
@@ -177,29 +210,63 @@ impl Writer<'_> {
             let generation = generation(&self.wanted.mkfs.hash_seed, number);
             inode[offset..offset + 4].copy_from_slice(&sb.order.bytes_of_u32(generation));
             if number == ROOT_INODE {
-                self.fill_root(inode);
+                self.fill(inode, &self.root_inode());
+            } else if number == log_file::INODE && self.has_log_file() {
+                self.fill(inode, &self.log_inode());
             }
         }
         bytes
     }
 
-    fn fill_root(&self, inode: &mut [u8]) {
+    fn has_log_file(&self) -> bool {
+        self.wanted.log == Some(LogPlace::File)
+    }
+
+    fn root_inode(&self) -> NewInode {
+        let mut pointers = [0; POINTERS];
+        pointers[0] = root_fragment(self.sb);
+        NewInode {
+            mode: ROOT_MODE,
+            links: 2,
+            owner: (self.wanted.mkfs.root_uid, self.wanted.mkfs.root_gid),
+            size: CHUNK_BYTES as u64,
+            fragments: 1,
+            flags: 0,
+            pointers,
+        }
+    }
+
+    /// Nobody may change the file but who writes the log.
+    fn log_inode(&self) -> NewInode {
+        let blocks = self.log.taken.len() as u64;
+        NewInode {
+            mode: LOG_MODE,
+            links: 1,
+            owner: (0, 0),
+            size: self.log.blocks * u64::from(self.sb.block_bytes),
+            fragments: blocks * u64::from(self.sb.fragments_per_block),
+            flags: SF_IMMUTABLE,
+            pointers: self.tree.pointers,
+        }
+    }
+
+    fn fill(&self, inode: &mut [u8], new: &NewInode) {
         let (sb, mkfs) = (self.sb, self.wanted.mkfs);
         let at = Offsets::of(sb.version);
         let order = sb.order;
         let mut put = |at: usize, bytes: &[u8]| inode[at..at + bytes.len()].copy_from_slice(bytes);
-        put(at.mode, &order.bytes_of_u16(ROOT_MODE));
-        put(at.links, &order.bytes_of_u16(2));
-        put(at.uid, &order.bytes_of_u32(mkfs.root_uid));
-        put(at.gid, &order.bytes_of_u32(mkfs.root_gid));
-        put(at.size, &order.bytes_of_u64(CHUNK_BYTES as u64));
-        let sectors = u64::from(sb.fragment_bytes) / SECTOR_BYTES;
-        let wide = |value: u64| match sb.version {
-            Version::Ufs1 => order.bytes_of_u32(value as u32).to_vec(),
-            Version::Ufs2 => order.bytes_of_u64(value).to_vec(),
-        };
+        put(at.mode, &order.bytes_of_u16(new.mode));
+        put(at.links, &order.bytes_of_u16(new.links));
+        put(at.uid, &order.bytes_of_u32(new.owner.0));
+        put(at.gid, &order.bytes_of_u32(new.owner.1));
+        put(at.size, &order.bytes_of_u64(new.size));
+        put(at.flags, &order.bytes_of_u32(new.flags));
+        let sectors = new.fragments * u64::from(sb.fragment_bytes) / SECTOR_BYTES;
+        let wide = |value: u64| wide(sb, value);
         put(at.sectors, &wide(sectors));
-        put(at.pointers, &wide(root_fragment(self.sb)));
+        for (index, pointer) in new.pointers.iter().enumerate() {
+            put(at.pointer(sb.version, index), &wide(*pointer));
+        }
         let times = [
             Some(at.accessed),
             Some(at.modified),
@@ -212,17 +279,59 @@ impl Writer<'_> {
     }
 
     fn root(&self) -> Result<(), MkfsError> {
-        let code = type_code(FileType::Directory);
         let mut bytes = match self.sb.order {
-            ByteOrder::Little => {
-                new_directory_block::<UfsEntries<false>>(CHUNK_BYTES, ROOT_INODE, ROOT_INODE, code)
-            }
-            ByteOrder::Big => {
-                new_directory_block::<UfsEntries<true>>(CHUNK_BYTES, ROOT_INODE, ROOT_INODE, code)
-            }
+            ByteOrder::Little => self.root_names::<UfsEntries<false>>(),
+            ByteOrder::Big => self.root_names::<UfsEntries<true>>(),
         };
         bytes.resize(self.sb.fragment_bytes as usize, 0);
         self.put_fragment(root_fragment(self.sb), bytes)
+    }
+
+    fn root_names<L: EntryLayout>(&self) -> Vec<u8> {
+        let code = type_code(FileType::Directory);
+        let mut bytes = new_directory_block::<L>(CHUNK_BYTES, ROOT_INODE, ROOT_INODE, code);
+        if self.has_log_file() {
+            let dot = required_len::<L>(1);
+            bytes.truncate(dot);
+            bytes.extend(encode_entry::<L>(ROOT_INODE, code, b"..", dot));
+            let code = type_code(FileType::Regular);
+            let rest = CHUNK_BYTES - bytes.len();
+            bytes.extend(encode_entry::<L>(
+                log_file::INODE,
+                code,
+                log_file::NAME,
+                rest,
+            ));
+        }
+        bytes
+    }
+
+    /// The file with an empty log, or the log behind the file system. The rest of the file is zeros,
+    /// so that nothing that was there before shows.
+    fn log(&self) -> Result<(), MkfsError> {
+        let block_bytes = self.sb.block_bytes as usize;
+        if self.log.behind_bytes > 0 {
+            let end_bytes = self.sb.fragments * u64::from(self.sb.fragment_bytes);
+            self.log.write_behind(self.wanted, self.device, end_bytes)?;
+        }
+        if !self.has_log_file() {
+            return Ok(());
+        }
+        let bytes = self.log.blocks * u64::from(self.sb.block_bytes);
+        let start = log_file::superblocks(self.wanted, bytes);
+        for (index, block) in self.tree.data.iter().enumerate() {
+            let from = (index * block_bytes).min(start.len());
+            let to = (from + block_bytes).min(start.len());
+            let at = block * u64::from(self.sb.fragment_bytes);
+            self.zeros(at..at + block_bytes as u64)?;
+            if from < to {
+                self.put(at, start[from..to].to_vec())?;
+            }
+        }
+        for (block, bytes) in &self.tree.indirect {
+            self.put_fragment(*block, bytes.clone())?;
+        }
+        Ok(())
     }
 
     fn summaries(&mut self) -> Result<(), MkfsError> {
@@ -248,9 +357,19 @@ impl Writer<'_> {
         self.put_fragment(sb.summary_at, bytes)
     }
 
+    /// The superblock's bytes, with our record of a log behind it.
+    fn superblock(&self) -> Vec<u8> {
+        let mut bytes = self.raw.to_bytes(self.sb.order);
+        if let Some(record) = self.log.record(self.wanted) {
+            bytes.resize(LOG_RECORD_AT, 0);
+            bytes.extend(record.encode(self.sb.order));
+        }
+        bytes
+    }
+
     /// Writes the superblock's copy in each group.
     fn copies(&self) -> Result<(), MkfsError> {
-        let bytes = self.raw.to_bytes(self.sb.order);
+        let bytes = self.superblock();
         for group in GroupNumber::all(self.sb.groups) {
             self.put_fragment(self.sb.superblock_copy(group), bytes.clone())?;
         }

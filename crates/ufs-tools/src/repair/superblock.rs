@@ -4,10 +4,11 @@ use super::Log;
 use crate::fsck::{CheckError, Code, Location, Report, superblock as check};
 use backstitch_layout::tools::{Overlay, Source};
 use backstitch_layout::{BlockNumber, FormatError};
+use backstitch_ufs::format::log_record::LOG_RECORD_AT;
 use backstitch_ufs::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
 use backstitch_ufs::format::superblock::{
-    FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES, SUPERBLOCK_BYTES,
-    magic,
+    FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES, READ_BYTES,
+    SUPERBLOCK_BYTES, magic,
 };
 use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock};
 
@@ -22,8 +23,8 @@ const SEARCHED_BYTES: u64 = 1 << 30;
 pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
     let size = image.size_bytes();
     let mut place = 2 * COPY_STEP;
-    while place + SUPERBLOCK_BYTES as u64 <= size.min(SEARCHED_BYTES) {
-        let bytes = image.read(place, SUPERBLOCK_BYTES)?;
+    while place + READ_BYTES as u64 <= size.min(SEARCHED_BYTES) {
+        let bytes = image.read(place, READ_BYTES)?;
         if let Some(sb) = copy_at(&bytes, place, size) {
             let mut raw = (*sb.raw).clone();
             raw.fs_clean = 0;
@@ -31,6 +32,9 @@ pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Ch
             raw.fs_flags |= FLAG_NEEDS_CHECK as i32;
             image.write(sb.place, &raw.to_bytes(sb.order))?;
             forget_record(image, &sb)?;
+            if let Some(log) = sb.log {
+                image.write(sb.place + LOG_RECORD_AT as u64, &log.encode(sb.order))?;
+            }
             let found = place / u64::from(sb.fragment_bytes);
             log.add(
                 Location::block(BlockNumber(found)),

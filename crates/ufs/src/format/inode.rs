@@ -38,7 +38,7 @@ on_disk! {
     pub struct RawInode1, 128 {
         pub di_mode: u16,
         pub di_nlink: i16,
-        pub di_old: [u16; 2],
+        pub di_freelink: u32,
         pub di_size: u64,
         pub di_atime: i32,
         pub di_atimensec: i32,
@@ -112,6 +112,8 @@ pub struct Offsets {
     pub pointers: usize,
     /// `di_modrev` (8 bytes).
     pub revision: usize,
+    /// `di_freelink`: the next inode on the list of those without names (4 bytes).
+    pub next_orphan: usize,
 }
 
 macro_rules! offsets {
@@ -132,6 +134,7 @@ macro_rules! offsets {
             generation: offset_of!($raw, di_gen),
             pointers: offset_of!($raw, di_db),
             revision: offset_of!($raw, di_modrev),
+            next_orphan: offset_of!($raw, di_freelink),
         }
     }};
 }

@@ -1,8 +1,9 @@
 //! The superblock: 1376 bytes in an area of 8192, with a copy in each cylinder group.
 
 use super::fault::SuperblockFault;
+use super::log_record::{LOG_RECORD_END, LogRecord};
 use super::order::{ByteOrder, OnDisk};
-use super::record::{MountRecord, RECORD_END};
+use super::record::MountRecord;
 use super::{FormatError, not_ufs};
 use backstitch_layout::{GroupNumber, InodeNumber, Structure};
 use core::mem::offset_of;
@@ -25,8 +26,8 @@ pub const PLACES: [u64; 4] = [65_536, 8_192, 0, 262_144];
 pub const AREA_BYTES: usize = 8_192;
 /// The bytes of the superblock itself.
 pub const SUPERBLOCK_BYTES: usize = RawSuperblock::SIZE;
-/// The bytes that a superblock is [parsed](Superblock::parse) from: with our record behind it.
-pub const READ_BYTES: usize = RECORD_END;
+/// The bytes that a superblock is [parsed](Superblock::parse) from: with our records behind it.
+pub const READ_BYTES: usize = LOG_RECORD_END;
 const OFFSET_MAGIC: usize = offset_of!(RawSuperblock, fs_magic);
 
 /// `fs_flags`: not clean when it was mounted.
@@ -95,6 +96,7 @@ pub mod offset {
         PENDING_BLOCKS = fs_pendingblocks "8";
         PENDING_INODES = fs_pendinginodes "4";
         MOUNT_TIME = fs_mtime "8";
+        ORPHANS = fs_sujfree "4";
         FLAGS = fs_flags "4";
         PLACE = fs_sblockloc "8";
     }
@@ -219,6 +221,8 @@ pub struct Superblock {
     pub flags: u32,
     /// Our record of the last mount, where no other mount nor check came after it.
     pub record: Option<MountRecord>,
+    /// Where a log of operations lies, where there is one.
+    pub log: Option<LogRecord>,
     /// Whether the numbers that UFS2 brought are missing: a UFS1 of a kernel that did not know it.
     pub is_old: bool,
     /// All fields as they are on the disk.
@@ -227,7 +231,7 @@ pub struct Superblock {
 
 impl Superblock {
     /// Checks a superblock against itself and against the device it came from. `place` is where its
-    /// `bytes` begin on the device; without those behind the superblock it has no record.
+    /// `bytes` begin on the device; without those behind the superblock it has no records.
     ///
     /// # Errors
     /// [`FormatError::NotAFileSystem`] without the magic number, [`FormatError::Corrupt`] for
@@ -244,6 +248,7 @@ impl Superblock {
         let corrupt = |fault: SuperblockFault| FormatError::corrupt(Structure::SUPERBLOCK, fault);
         let mut sb = check::checked(raw, version, order, place).map_err(corrupt)?;
         sb.record = MountRecord::parse(&sb.raw, order, bytes);
+        sb.log = LogRecord::parse(&sb.raw, order, bytes);
         let file_system = sb.fragments * u64::from(sb.fragment_bytes);
         match file_system > device_bytes {
             true => Err(corrupt(SuperblockFault::DeviceTooSmall {

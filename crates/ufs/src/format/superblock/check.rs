@@ -177,6 +177,7 @@ pub(super) fn checked(
         file_bytes_max: moved.file_bytes_max,
         flags: moved.flags,
         record: None,
+        log: None,
         is_old,
         raw,
     };

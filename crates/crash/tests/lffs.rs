@@ -101,12 +101,24 @@ fn nor_does_one_that_tears_blocks() {
     passes(Ordering::LFFS_FILE, ImageOptions::default(), some, 60, true);
 }
 
+fn scripted(text: &str) -> Workload {
+    Workload {
+        name: "script".to_owned(),
+        operations: parse_script(text).expect("a script of our own"),
+        setup: 0,
+    }
+}
+
 #[test]
 fn nor_does_one_on_ufs() {
     for of in UFS {
         for ordering in MECHANISMS {
             let mut workloads: Vec<Workload> = generate::ace(1).into_iter().step_by(9).collect();
             workloads.extend(generate::random(4, 3));
+            // What was the last block becomes whole in a step of its own.
+            workloads.push(scripted(
+                "creat f; write f 12288 1000; sync; write f 22288 3000; sync; truncate f 40000",
+            ));
             passes(ordering, ufs(of), workloads, 40, false);
         }
     }
@@ -130,15 +142,10 @@ const STEPS: &str = "creat f; write f 0 60500; sync; truncate f 1500; fsync f; a
 #[test]
 fn steps_that_a_group_comes_between_come_to_their_end_on_ufs() {
     for of in UFS {
-        let workload = Workload {
-            name: "script".to_owned(),
-            operations: parse_script(STEPS).expect("a script of our own"),
-            setup: 0,
-        };
         let found = explored(
             Ordering::LFFS_FILE,
             ufs(of),
-            vec![workload],
+            vec![scripted(STEPS)],
             5_000,
             false,
             &SmallSteps,

@@ -74,9 +74,10 @@ fn left(fork: &Fork) -> Left {
     note.expect("every UFS can have a log").left
 }
 
-fn make(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
+/// Makes something in the root.
+fn made(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
     let new = NewInode {
-        file_type: FileType::Regular,
+        file_type,
         permissions: 0o644,
         umask: 0,
         uid: 0,
@@ -88,7 +89,12 @@ fn make(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
         let root = fs.root();
         fs.create(v, root, name, &new, now)
     });
-    let inode = made.unwrap();
+    made.unwrap()
+}
+
+/// Makes a file in the root with so many bytes.
+fn make(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
+    let inode = made(mount, FileType::Regular, name);
     let contents = vec![7; bytes];
     let mut done = 0;
     while done < bytes {
@@ -311,11 +317,20 @@ fn what_had_no_name_is_freed() {
             let empty = replayed(&mount.fork()).unwrap();
             let inode = make(&mut mount, b"open", bytes);
             mount.fs.hold(inode);
-            let removed = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
-                let root = fs.root();
-                fs.unlink(v, root, b"open", now)
-            });
-            removed.unwrap();
+            let other = make(&mut mount, b"other", 100);
+            mount.fs.hold(other);
+            let directory = made(&mut mount, FileType::Directory, b"directory");
+            mount.fs.hold(directory);
+            for name in [&b"open"[..], b"other", b"directory"] {
+                let removed = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+                    let root = fs.root();
+                    match name {
+                        b"directory" => fs.remove_directory(v, root, name, now),
+                        _ => fs.unlink(v, root, name, now),
+                    }
+                });
+                removed.unwrap();
+            }
             flush_root(&mut mount);
             let listed = mount.fork();
             let home = replayed(&listed).unwrap();
@@ -324,7 +339,8 @@ fn what_had_no_name_is_freed() {
                 let sb = superblock_of(&fork);
                 assert_eq!(sb.raw.fs_sujfree, 0);
                 let total = sb.summary_total();
-                (total.cs_nbfree, total.cs_nffree, total.cs_nifree)
+                let free = (total.cs_nbfree, total.cs_nffree, total.cs_nifree);
+                (free, total.cs_ndir)
             });
             assert_eq!(after, before, "{of:?}, {bytes}");
         }

@@ -1,12 +1,12 @@
 //! UFS: what is believed of an image that was not unmounted, and how it is recovered.
 
+mod ufs_use;
+
 use backstitch_crash::{Campaign, Fork, ImageOptions, Without, Workload, parse_script, standard};
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, Mkfs};
-use backstitch_layout::{
-    Error, FileType, GroupNumber, InodeNumber, NewInode, SetAttributes, flags,
-};
+use backstitch_layout::{Error, FileType, GroupNumber, SetAttributes, flags};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Operation;
 use backstitch_rules::Id;
@@ -20,17 +20,10 @@ use backstitch_ufs::format::superblock::{
 };
 use backstitch_ufs::format::{CylinderGroup, Inode, OnDisk, RawInode2};
 use backstitch_ufs::rules::Rule;
+use ufs_use::{image, make, make_file, new, open, superblock_of};
 
 /// Both versions, with fragments of both sizes, of which a block has eight.
 const IMAGES: [(&str, u32); 4] = [("ufs1", 512), ("ufs1", 1024), ("ufs2", 512), ("ufs2", 1024)];
-
-fn image((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
-    ImageOptions {
-        layout: kind.parse::<Layout>().expect("a type that is registered"),
-        block_bytes: fragment_bytes,
-        ..ImageOptions::default()
-    }
-}
 
 /// An image in use as the power fails: with a directory that is on the disk.
 fn cut(ordering: Ordering, of: (&str, u32)) -> Fork {
@@ -38,41 +31,6 @@ fn cut(ordering: Ordering, of: (&str, u32)) -> Fork {
     make(&mut mount, FileType::Directory, b"directory");
     mount.drain(&mut Nobody).unwrap();
     mount.fork()
-}
-
-fn new(file_type: FileType) -> NewInode<'static> {
-    NewInode {
-        file_type,
-        permissions: 0o755,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        device_number: 0,
-        target: &[],
-    }
-}
-
-/// Makes something in the root.
-fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
-    let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
-        let root = fs.root();
-        fs.create(v, root, name, &new(file_type), now)
-    });
-    made.unwrap()
-}
-
-/// Makes a file in the root with so many bytes.
-fn make_file(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
-    let inode = make(mount, FileType::Regular, name);
-    let contents = vec![7; bytes];
-    let mut done = 0;
-    while done < bytes {
-        let written = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
-            fs.write(v, inode, done as u64, &contents[done..], now)
-        });
-        done += written.unwrap();
-    }
-    inode
 }
 
 /// Mounts what a cut left, has all of it reclaimed, and checks that nothing is wrong with it then.
@@ -86,21 +44,6 @@ fn recover(image: Fork) -> Fork {
     let report = report.unwrap();
     assert!(report.is_clean(), "{report:?}");
     image
-}
-
-fn open(fork: Fork, ordering: Ordering) -> Mount {
-    let engine = Engine {
-        ordering,
-        optimisations: Optimisations::BOTH,
-        unit_bytes: None,
-    };
-    Mount::open(fork, engine, false, &mut Nobody).expect("it can be mounted")
-}
-
-/// Where an image has its superblock.
-fn superblock_of(fork: &Fork) -> backstitch_ufs::format::Superblock {
-    let device = backstitch_crash::ForkDevice::new(fork.clone());
-    backstitch_ufs::read_superblock(&device).expect("it has one")
 }
 
 fn with_rule<T>(rule: Rule, holds: bool, body: impl FnOnce() -> T) -> T {

@@ -1,23 +1,23 @@
 //! UFS with a log of operations: what `mkfs` makes, whose log it is, and what is freed when it is
 //! brought home.
 
-use backstitch_crash::{Fork, ForkDevice, ImageOptions};
-use backstitch_crash_core::mount::{Engine, Mount, Nobody, replayed};
+mod ufs_use;
+
+use backstitch_crash::{Fork, ForkDevice};
+use backstitch_crash_core::mount::{Mount, Nobody, replayed};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsError, Mode, RepairOptions};
-use backstitch_layout::{
-    FileType, InodeNumber, JournalHost, LayoutKind, Left, LogKind, LogSite, NewInode, NotedPlace,
-};
+use backstitch_layout::{FileType, JournalHost, LayoutKind, Left, LogKind, LogSite, NotedPlace};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Operation;
 use backstitch_rules::watch::{self, Form};
-use backstitch_store::Optimisations;
 use backstitch_ufs::Ufs;
+use backstitch_ufs::format::log_record;
 use backstitch_ufs::format::superblock::offset::{CLEAN, FLAGS, MOUNT_TIME, ORPHANS};
 use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
-use backstitch_ufs::format::{Superblock, log_record};
 use backstitch_ufs::rules::Rule;
+use ufs_use::{image, make, make_file, open, superblock_of};
 
 const LOGS: [(&str, Ordering); 2] = [
     ("lffs_log", Ordering::LFFS_FILE),
@@ -48,62 +48,9 @@ fn kind(ordering: Ordering) -> &'static dyn LogKind {
     ordering.log_kind().unwrap()
 }
 
-fn image(of: (&str, u32)) -> ImageOptions {
-    ImageOptions {
-        layout: layout(of.0),
-        block_bytes: of.1,
-        ..ImageOptions::default()
-    }
-}
-
-fn open(fork: Fork, ordering: Ordering) -> Mount {
-    let engine = Engine {
-        ordering,
-        optimisations: Optimisations::BOTH,
-        unit_bytes: None,
-    };
-    Mount::open(fork, engine, false, &mut Nobody).expect("it can be mounted")
-}
-
-fn superblock_of(fork: &Fork) -> Superblock {
-    backstitch_ufs::read_superblock(&ForkDevice::new(fork.clone())).expect("it has one")
-}
-
 fn left(fork: &Fork) -> Left {
     let note = Ufs.log_note(&ForkDevice::new(fork.clone())).unwrap();
     note.expect("every UFS can have a log").left
-}
-
-/// Makes something in the root.
-fn made(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
-    let new = NewInode {
-        file_type,
-        permissions: 0o644,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        device_number: 0,
-        target: &[],
-    };
-    let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
-        let root = fs.root();
-        fs.create(v, root, name, &new, now)
-    });
-    made.unwrap()
-}
-
-/// Makes a file in the root with so many bytes.
-fn make(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
-    let inode = made(mount, FileType::Regular, name);
-    let contents = vec![7; bytes];
-    let mut done = 0;
-    while done < bytes {
-        let written = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
-            fs.write(v, inode, done as u64, &contents[done..], now)
-        });
-        done += written.unwrap();
-    }
-    inode
 }
 
 /// What an `fsync` of the root waits for is in the log.
@@ -224,7 +171,7 @@ fn a_copy_of_the_superblock_knows_the_log() {
 /// A file system in use as the power fails, with a file that only the log has.
 fn cut(of: (&str, u32), ordering: Ordering) -> Fork {
     let mut mount = open(image(of).make_for(ordering).unwrap(), ordering);
-    make(&mut mount, b"file", 3000);
+    make_file(&mut mount, b"file", 3000);
     flush_root(&mut mount);
     assert_eq!(left(&mount.fork()), Left::InUse);
     mount.fork()
@@ -315,11 +262,11 @@ fn what_had_no_name_is_freed() {
             let ordering = Ordering::LFFS_FILE;
             let mut mount = open(image(of).make_for(ordering).unwrap(), ordering);
             let empty = replayed(&mount.fork()).unwrap();
-            let inode = make(&mut mount, b"open", bytes);
+            let inode = make_file(&mut mount, b"open", bytes);
             mount.fs.hold(inode);
-            let other = make(&mut mount, b"other", 100);
+            let other = make_file(&mut mount, b"other", 100);
             mount.fs.hold(other);
-            let directory = made(&mut mount, FileType::Directory, b"directory");
+            let directory = make(&mut mount, FileType::Directory, b"directory");
             mount.fs.hold(directory);
             for name in [&b"open"[..], b"other", b"directory"] {
                 let removed = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {

@@ -1,0 +1,71 @@
+//! Images of UFS in use: made, mounted, and written to.
+
+use backstitch_crash::{Fork, ForkDevice, ImageOptions};
+use backstitch_crash_core::mount::{Engine, Mount, Nobody};
+use backstitch_formats::Layout;
+use backstitch_layout::{FileType, InodeNumber, NewInode};
+use backstitch_mechanisms::Ordering;
+use backstitch_ordering::Operation;
+use backstitch_store::Optimisations;
+use backstitch_ufs::format::Superblock;
+
+/// How an image of this type is made, with fragments of so many bytes.
+pub(crate) fn image((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
+    ImageOptions {
+        layout: kind.parse::<Layout>().expect("a type that is registered"),
+        block_bytes: fragment_bytes,
+        ..ImageOptions::default()
+    }
+}
+
+/// What is made.
+pub(crate) fn new(file_type: FileType) -> NewInode<'static> {
+    NewInode {
+        file_type,
+        permissions: 0o755,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        device_number: 0,
+        target: &[],
+    }
+}
+
+/// Makes something in the root.
+pub(crate) fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
+    let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+        let root = fs.root();
+        fs.create(v, root, name, &new(file_type), now)
+    });
+    made.unwrap()
+}
+
+/// Makes a file in the root with so many bytes.
+pub(crate) fn make_file(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
+    let inode = make(mount, FileType::Regular, name);
+    let contents = vec![7; bytes];
+    let mut done = 0;
+    while done < bytes {
+        let written = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+            fs.write(v, inode, done as u64, &contents[done..], now)
+        });
+        done += written.unwrap();
+    }
+    inode
+}
+
+/// Mounts an image.
+pub(crate) fn open(fork: Fork, ordering: Ordering) -> Mount {
+    let engine = Engine {
+        ordering,
+        optimisations: Optimisations::BOTH,
+        unit_bytes: None,
+    };
+    Mount::open(fork, engine, false, &mut Nobody).expect("it can be mounted")
+}
+
+/// An image's superblock.
+pub(crate) fn superblock_of(fork: &Fork) -> Superblock {
+    let device = ForkDevice::new(fork.clone());
+    backstitch_ufs::read_superblock(&device).expect("it has one")
+}

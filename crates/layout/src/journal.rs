@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 
-use crate::{BlockNumber, Error, JournalMap, Result, Timestamp};
+use crate::{BlockNumber, Error, InodeNumber, JournalMap, Result, Timestamp};
 
 /// Where a file system keeps its journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,29 @@ pub enum NotedPlace {
     Elsewhere([u8; 16]),
     /// In a file that cannot be read as one, and why.
     Lost(String),
+}
+
+impl NotedPlace {
+    /// The place that a layout's record tells of: a file's inode, or none and what names the log.
+    /// `find` looks for the file's blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn recorded(
+        inode: InodeNumber,
+        uuid: [u8; 16],
+        find: impl FnOnce(InodeNumber) -> Result<Vec<Range<u64>>>,
+    ) -> Result<NotedPlace> {
+        if inode == InodeNumber::NONE {
+            return Ok(NotedPlace::Elsewhere(uuid));
+        }
+        match find(inode) {
+            Ok(runs) => Ok(NotedPlace::File(runs)),
+            Err(error @ Error::Device(_)) => Err(error),
+            Err(error) => Ok(NotedPlace::Lost(error.to_string())),
+        }
+    }
 }
 
 /// How a file system was left, as its log is concerned.

@@ -48,7 +48,7 @@ const NO_FILE: &str = "the image has no log in a file: make it with mkfs -O lffs
 const NO_LOG: &str = "there is no write-ahead log: make one behind the file system with mkfs -O \
                       wafs_log, or on another device with wafs mkfs and name that with \
                       -o log_device=";
-/// For layouts such as UFS, which have no place for a note of their log.
+/// For layouts that have no place for a note of their log.
 const NO_HOST: &str =
     "file systems of this type have no log of operations; choose another ordering";
 const NO_LOG_DEVICE: &str = "its log is on another device: make a write-ahead log there with wafs \

@@ -63,18 +63,11 @@ impl JournalHost for Ufs {
 
     fn log_note(&self, device: &dyn BlockDevice) -> Result<Option<LogNote>> {
         let sb = read_superblock(device)?;
-        let place = match sb.log {
-            None => None,
-            Some(LogRecord {
-                inode: InodeNumber::NONE,
-                uuid,
-            }) => Some(NotedPlace::Elsewhere(uuid)),
-            Some(LogRecord { inode, .. }) => match place::log_file(device, &sb, inode) {
-                Ok(runs) => Some(NotedPlace::File(runs)),
-                Err(error @ Error::Device(_)) => return Err(error),
-                Err(error) => Some(NotedPlace::Lost(error.to_string())),
-            },
-        };
+        let find = |inode| place::log_file(device, &sb, inode);
+        let place = sb
+            .log
+            .map(|log| NotedPlace::recorded(log.inode, log.uuid, find))
+            .transpose()?;
         let is_in_log = sb
             .record
             .is_some_and(|r| r.mechanism == CrashRecord::IN_LOG);

@@ -195,7 +195,7 @@ pub trait Space {
     fn expect_freeing(&self, v: &mut Volume<'_>, group: GroupNumber);
 
     /// The most blocks that change as blocks of a group are freed, besides those that
-    /// [every](crate) operation changes.
+    /// every operation changes.
     fn blocks_of_freeing(&self) -> usize {
         1
     }

@@ -168,16 +168,19 @@ impl Edit<'_> {
         before: bool,
     ) -> Result<bool> {
         let (header, whole) = (self.sb.group_header(group), self.fragment_bytes());
+        let first = map + bits.start as usize / 8;
+        let end = map + bits.end.div_ceil(8) as usize;
+        let start = first / whole * whole;
+        let mut bytes = self.look(header + (start / whole) as u64, end - start)?;
         for bit in bits {
-            let at = map + bit as usize / 8;
-            let fragment = header + (at / whole) as u64;
-            let byte = self.look(fragment, whole)?[at % whole];
+            let byte = &mut bytes[map + bit as usize / 8 - start];
             let mask = 1 << (bit % 8);
-            if (byte & mask != 0) != before {
+            if (*byte & mask != 0) != before {
                 return Ok(false);
             }
-            self.put(fragment, at % whole, &[byte ^ mask])?;
+            *byte ^= mask;
         }
+        self.put(header, first, &bytes[first - start..])?;
         Ok(true)
     }
 

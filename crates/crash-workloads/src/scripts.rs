@@ -302,6 +302,12 @@ const SCRIPTS: &[(&str, &str)] = &[
         "creat z; creat a; creat y; creat f #1; write f 0 5000; sync; open #1; link a b; unlink y; unlink f; round; round; \
          chmod b 600; close #1; work",
     ),
+    // The copy of an indirect block is freed before the next step of the same operation, while the
+    // pointer to it is there: under `sync` no later operation begins before that is gone.
+    (
+        "deferred-work-waits-4",
+        "creat f; write f 274432 1000; sync; falloc f 275456 300000; fsync f",
+    ),
     // Something is changed while the reclaim has looked at a part of it: after each of its first
     // steps, for one of them is the right one. A file with a map in several parts; attributes that
     // are shared, and that are freed and their block used as another thing.

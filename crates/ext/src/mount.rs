@@ -327,7 +327,7 @@ impl ExtFormat {
             bytes[OFFSET_STATE - start..].copy_from_slice(&state);
         }
         let marked = self.write_superblock(v, start, &bytes, &[])?;
-        Ok(vec![wait_for(Rule::ChangesAfterMark, marked)])
+        Ok(v.heeded_first(vec![wait_for(Rule::ChangesAfterMark, marked)]))
     }
 
     /// Writes the counters: groups, then the totals.

@@ -208,23 +208,21 @@ pub enum Order {
 
 impl Order {
     /// Whether it counts that a patch is waited for.
-    fn counts(self, graph: &Graph, id: PatchId, after: &[PatchId]) -> bool {
-        graph.is_live(id)
-            && match self {
-                Order::Kept => true,
-                Order::KeptForContents => after.contains(&id),
-                Order::Dropped => false,
-            }
+    fn counts(self, graph: &Graph, id: PatchId) -> bool {
+        self != Order::Dropped && graph.is_live(id)
     }
 }
 
 /// What was handed out is about to be used by what comes after these patches: takes out what a rule
 /// that is half off does not wait for, and counts what is pending, as far as the order is kept.
 /// Returns the rules that something pending was handed out by. Whatever is stated, it comes after
-/// what is `besides` too.
+/// what is `besides` too. What was handed out and is not among these patches is for a later change
+/// of the same scope, and stays.
 #[cold]
 pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[PatchId]) -> Vec<Id> {
-    let handed = HANDED.take();
+    let is_used = |one: &Handed| order.counts(graph, one.id) && after.contains(&one.id);
+    let (handed, later): (Vec<Handed>, Vec<Handed>) = HANDED.take().into_iter().partition(is_used);
+    HANDED.set(later);
     if handed.is_empty() {
         return Vec::new();
     }
@@ -234,9 +232,6 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[Pa
     // By the rule: the patches that are different ones still.
     let mut by: Vec<(Id, Vec<PatchId>)> = Vec::new();
     for Handed { rule, id, .. } in handed.iter().copied() {
-        if !order.counts(graph, id, after) {
-            continue;
-        }
         let merged = graph.was_merged(id);
         let at = by
             .iter()
@@ -259,13 +254,9 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[Pa
         }
     }
     if watch::records() {
-        let counted = handed
-            .iter()
-            .filter(|one| order.counts(graph, one.id, after));
-        let counted: Vec<Handed> = counted.copied().collect();
         let rules = by.iter().map(|(rule, _)| *rule);
         let waited_for = [after, besides].concat();
-        rules.for_each(|rule| count_covered_of(graph, rule, &counted, &waited_for));
+        rules.for_each(|rule| count_covered_of(graph, rule, &handed, &waited_for));
     }
     by.into_iter().map(|(rule, _)| rule).collect()
 }
@@ -389,6 +380,12 @@ pub fn count_rolled_back(graph: &Graph) {
             }
         }
     });
+}
+
+/// A scope ends: what was handed out in it and not used never will be.
+#[cold]
+pub fn forget_handed() {
+    HANDED.take();
 }
 
 /// Forgets what this thread follows: another store comes.

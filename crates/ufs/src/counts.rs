@@ -30,7 +30,7 @@ pub(crate) struct FromMaps {
 /// Bytes of a structure, and where they are in it.
 pub(crate) type Parts = Vec<(usize, Vec<u8>)>;
 
-/// What a group's block has that follows from its maps.
+/// The fields of a group's header that follow from its maps, with their bytes.
 pub(crate) fn group_parts(
     sb: &Superblock,
     maps: &Maps,
@@ -49,7 +49,8 @@ pub(crate) fn group_parts(
         ),
     ];
     if maps.cluster_sums > 0 {
-        // The sum of no length overlaps the map before it.
+        // Sums are counted by length, from 1 on: where an entry for length 0 would be, the map before
+        // still has its last bytes.
         let sums = derived.cluster_sums[1..].iter();
         let sums: Vec<u8> = sums.flat_map(|sum| order.bytes_of_u32(*sum)).collect();
         parts.push((maps.cluster_sums + 4, sums));
@@ -74,7 +75,7 @@ pub(crate) fn total_parts(sb: &Superblock, total: &RawSummaryTotal) -> Parts {
 }
 
 impl<const BIG: bool> UfsFormat<BIG> {
-    /// The fragments of a group's header and maps, as bits are read.
+    /// The fragments that a group's header and maps lie in, as those who read bits ask for them.
     pub(crate) fn group_blocks(&self, group: GroupNumber) -> Bits {
         Bits {
             block: self.groups.list[group.index()].header,
@@ -275,7 +276,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
             marks.push(self.write_byte(v, offset::OLD_FLAGS, old_flags | OLD_FLAG_MOVED, &marks));
         }
         marks.push(self.write_byte(v, offset::CLEAN, 0, &marks));
-        Ok(wait_for_all(Rule::ChangesAfterCleanTaken, &marks).to_vec())
+        let first = wait_for_all(Rule::ChangesAfterCleanTaken, &marks).to_vec();
+        Ok(v.heeded_first(first))
     }
 
     /// Writes a byte of the superblock, which is in memory.

@@ -179,7 +179,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         };
         let written = self.write_marks(v, record.flags_in_use(), Some(record), &[])?;
         self.sb.record = Some(record);
-        Ok(vec![wait_for(Rule::CleanTakenAfterRecord, written)])
+        Ok(v.heeded_first(vec![wait_for(Rule::CleanTakenAfterRecord, written)]))
     }
 
     /// Takes what the maps say is free for true, in all groups: the counts on the disk are not kept

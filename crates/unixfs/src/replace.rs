@@ -66,9 +66,13 @@ impl<F: Format> UnixFs<F> {
         moved: InodeNumber,
         replaced: InodeNumber,
     ) {
-        let freed = self.state(replaced).freed;
-        if let Some(freed) = freed.map(|freed| wait_for(Rule::MovingAgainAfterMark, freed)) {
-            self.note_clearing(v, moved, None, freed);
+        let Some(freed) = self.state(replaced).freed else {
+            return;
+        };
+        let freed = [wait_for(Rule::MovingAgainAfterMark, freed)];
+        let heeded = v.heeded(&freed);
+        for freed in heeded.as_deref().unwrap_or(&freed) {
+            self.note_clearing(v, moved, None, *freed);
         }
     }
 }

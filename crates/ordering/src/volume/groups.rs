@@ -160,6 +160,8 @@ impl<'a> Volume<'a> {
     /// Without these, what the step has changed cannot be found: its patchgroups are not on stable
     /// storage before they are.
     pub fn reached_by(&mut self, of: &[PatchId]) {
+        let heeded = self.heeded(of);
+        let of = heeded.as_deref().unwrap_or(of);
         if let Some((groups, engaged)) = &mut self.groups
             && holds(Rule::LaterGroupsAfterReach)
         {

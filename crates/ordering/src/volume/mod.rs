@@ -162,6 +162,7 @@ impl<'a> Volume<'a> {
     pub fn end(&mut self, wait_for: &mut Vec<PatchId>) {
         if backstitch_rules::are_watched() {
             rules::heed(self.store.graph(), wait_for, self.order(), &[]);
+            rules::forget_handed();
         }
         self.mechanism.end(wait_for);
         self.store.tell(|| Happening::End);
@@ -248,6 +249,11 @@ impl<'a> Volume<'a> {
             rules::heed(self.store.graph(), &mut of, self.order(), &[]);
             of
         })
+    }
+
+    /// What every later change comes after, as a mount returns it: as [`heeded`](Self::heeded).
+    pub fn heeded_first(&self, first: Vec<PatchId>) -> Vec<PatchId> {
+        self.heeded(&first).unwrap_or(first)
     }
 
     /// What becomes of the order that is stated for what is not contents.

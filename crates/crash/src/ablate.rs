@@ -71,7 +71,8 @@ pub struct Cut {
 
 /// Whether a layout states the rule: not the mechanism, the journal or its recovery.
 fn is_of_layouts(site: &Site) -> bool {
-    matches!(site.layer, "unixfs" | "ext" | "ufs")
+    let mut of_layouts = backstitch_formats::RULES.iter().copied().flatten();
+    of_layouts.any(|known| known.id == site.id)
 }
 
 impl Cut {

@@ -8,8 +8,8 @@ use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::flags::{APPEND, IMMUTABLE, SETTABLE};
 use backstitch_layout::operations;
 use backstitch_layout::{
-    Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
-    SetAttributes, Timestamp,
+    Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, LOG_FILE_NAME, Piece,
+    Result, SetAttributes, Timestamp,
 };
 use backstitch_ordering::{Operation, Volume};
 
@@ -18,8 +18,6 @@ use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
 use twox_hash::xxhash3_128::Hasher;
 use versions::{first_foreign, is_size_of};
 
-/// The file that a log of ours is in, which changes as that is written.
-const OWN_LOG: &str = "/.lffs-log";
 /// More findings than this are not collected.
 const MOST: usize = 8;
 
@@ -330,7 +328,8 @@ impl Check<'_> {
     }
 
     fn contents(&mut self, object: &Object, attributes: &Attributes, path: &str) {
-        if path == OWN_LOG {
+        // The file of a log changes as that is written.
+        if path.strip_prefix('/') == Some(LOG_FILE_NAME) {
             return;
         }
         let allowed = object.contents.allowed();

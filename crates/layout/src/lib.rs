@@ -43,7 +43,8 @@ pub use journal::{
 };
 pub use journal_map::{JournalMap, JournalRun, MapError, MapFault};
 pub use log::{
-    Findable, FoundLog, LogDamage, LogDevice, LogKind, LogRecord, LogReport, LogSite, LogTrial,
+    Findable, FoundLog, LOG_FILE_NAME, LogDamage, LogDevice, LogKind, LogRecord, LogReport,
+    LogSite, LogTrial,
 };
 pub use pieces::{Piece, pieces_of_blocks};
 pub use types::*;

@@ -17,6 +17,10 @@ use backstitch_ordering::LogPlace;
 
 use crate::{JournalHost, Result, Timestamp};
 
+/// What tools call the file in the root directory that a log of operations lies in, where a layout
+/// has no inode of its own for one.
+pub const LOG_FILE_NAME: &str = ".lffs-log";
+
 /// Where a log may be: devices on which nothing is mounted, and what their layout says of a log.
 #[derive(Clone, Copy)]
 pub struct LogSite<'a> {

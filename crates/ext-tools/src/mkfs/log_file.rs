@@ -6,6 +6,7 @@ use backstitch_ext::format::FIRST_LOG_INODE;
 use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, FLAG_IMMUTABLE, POINTERS};
 use backstitch_ext::format::superblock::Superblock;
+use backstitch_layout::LOG_FILE_NAME;
 use backstitch_wafs::Wafs;
 use backstitch_wafs::format::{BLOCK_BYTES, LOG_OFFSET_BYTES};
 
@@ -14,7 +15,7 @@ use super::writer::Writer;
 use super::{LOG_BEHIND, LOG_FILE, Mkfs, MkfsError, has_word};
 
 /// The name of the file, in the root directory.
-pub(super) const NAME: &[u8] = b".lffs-log";
+pub(super) const NAME: &[u8] = LOG_FILE_NAME.as_bytes();
 /// It is so much of the file system: about a hundredth, as in the paper.
 const PART: u64 = 100;
 /// The blocks of the shortest that may be asked for, without its superblocks.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{GroupNumber, InodeNumber};
+use backstitch_layout::{GroupNumber, InodeNumber, LOG_FILE_NAME};
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, POINTERS};
 use backstitch_ufs::format::{LogRecord, ROOT_INODE, Superblock, Version};
 use backstitch_wafs::Wafs;
@@ -17,7 +17,7 @@ pub(super) const LOG_FILE: &str = "lffs_log";
 /// The word for a write-ahead log behind the file system.
 pub(super) const LOG_BEHIND: &str = "wafs_log";
 /// The name of the file, in the root directory.
-pub(super) const NAME: &[u8] = b".lffs-log";
+pub(super) const NAME: &[u8] = LOG_FILE_NAME.as_bytes();
 /// Its inode, the first one that newfs(8) leaves free.
 pub(super) const INODE: InodeNumber = InodeNumber(ROOT_INODE.0 + 1);
 /// The log's part of the file system: a hundredth, as in the paper.

@@ -1,12 +1,14 @@
-//! Every state of a moment where a journal is replayed, those that recovery makes the same of once.
+//! The states of a moment where a journal is replayed, in classes: all states of one class are the
+//! same after recovery, and one of them is visited.
 //!
-//! Of the copies of a transaction that has no commit record, and of the homes of one that has,
-//! every combination may be on the disk; but recovery does not look at the former, and writes the
-//! latter whatever they hold. So choices are made only for what concerns recovery: it runs with
-//! what was chosen so far, and as long as something that it read, or that it left as it is, is
-//! open, that is tried both ways. What is left open in the end makes no difference: whatever is
-//! chosen for it, recovery reads the same, does the same, and leaves the same bytes. Every set of
-//! patches that may be on the disk belongs to exactly one of the classes that are visited.
+//! A transaction without a commit record may have any of its copies in the log, and one with a
+//! record any of its blocks at home: very many states. But recovery does not read the former, and
+//! overwrites the latter. So whether a patch is on the disk is decided only when recovery asks:
+//! recovery runs with what is decided so far. Where it read a block, or left one as it is, that an
+//! undecided patch would change, this patch is decided, once each way, and recovery runs again for
+//! both. When it asks for nothing more, the undecided patches make no difference to what recovery
+//! reads, does and leaves: they are one class. Every set of patches that may be on the disk belongs
+//! to exactly one of the classes that are visited.
 //!
 //! Contents of files are taken one at a time, as in [`closed`](crate::closed).
 
@@ -20,7 +22,7 @@ pub trait Choices {
     /// How many pieces there are.
     fn count(&self) -> usize;
 
-    /// Which must be there before one: earlier ones.
+    /// The pieces that must be on the disk before this one. Their numbers are smaller.
     fn befores(&self, piece: usize) -> &[usize];
 
     /// Which block one is of.

@@ -1,10 +1,10 @@
 //! The sets of patches that hold, for each of their patches, what must be on disk before it.
 //!
 //! Sets instead of sequences of writes: every order in which the same patches reach the disk leads
-//! to the same set, so all of those are one state. A further reduction is for patches that are
-//! judged for themselves (contents of files, bits of bitmaps): to each set of the others belong the
-//! sets with none of those that are free to be there or not, with all of them, with each one of
-//! them missing, and with each one alone.
+//! to the same set, so all of those are one state. There are fewer still, because some patches do
+//! not interact with each other: contents of files, bits of bitmaps. Of these not every combination is
+//! taken. Each set of the other patches is combined with none of them, with all of them, with all but
+//! each one, and with each one alone, as far as dependencies leave a choice.
 
 use crate::frontier::Node;
 use fastrand::Rng as Random;
@@ -12,8 +12,8 @@ use fastrand::Rng as Random;
 /// How many sets to visit at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// More sets of patches than this (those judged for themselves left aside) are not all visited,
-    /// but sampled.
+    /// More sets of patches than this are not all visited, but sampled. Contents and bits of bitmaps
+    /// are not counted.
     pub exhaustive: usize,
     /// How many random sets are visited then.
     pub samples: usize,
@@ -22,7 +22,7 @@ pub struct Bounds {
 /// How many of the sets were visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// All of them, but that contents are taken one at a time.
+    /// All of them; of contents not every combination, but one at a time.
     Everything,
     /// As [`Everything`](Self::Everything), with bits of bitmaps one at a time as well.
     Reduced,

@@ -3,14 +3,15 @@
 //! | module | what |
 //! |---|---|
 //! | [`operation`] | what is done on a file system, as workloads and traces write it |
-//! | `base`, [`image`], [`device`] | forks that cost the blocks in which they differ, and forks as devices |
+//! | `base`, [`image`], [`device`] | forks: copies of an image that cost only the blocks in which they differ; forks as devices |
 //! | [`formatted`] | new images |
 //! | [`nesting`], `nested` | images that hold the one that is explored |
 //! | [`mount`] | a session over a fork, in one thread, with somebody who looks at each moment |
 //! | [`schedule`] | when the engine of a run writes back |
 //! | [`frontier`], [`closed`] | the states that a crash can leave at a moment |
-//! | [`recovered`], [`classes`], [`parts`] | those that the replay of a journal makes the same, once |
-//! | [`reads`] | what a deterministic function comes to, by the blocks that it reads |
+//! | [`recovered`], [`classes`] | states that the replay of a journal makes the same are looked at once |
+//! | [`parts`] | which blocks of a batch on its way have arrived |
+//! | [`reads`] | results of a deterministic function, remembered by the blocks that it read |
 //! | [`geography`] | what blocks are for, in the words of their layout |
 //! | [`check`], [`fewest`] | a user's command as the judge, and the smallest failure |
 //! | [`missing`], [`scene`] | the order that would have forbidden a failure, and its patches as people see them |
@@ -26,8 +27,8 @@
 //! * The same fork and the same calls come to the same: no clock, no randomness but by a seed that
 //!   is given, no thread. (A check is a command of the user's, which may do what it wants.)
 //! * A state costs what differs in it, and not the size of the image.
-//! * Nothing here is known to the crates below: what it needs of them is public, and the errors
-//!   that tests plant cost nothing without their feature.
+//! * The crates below know nothing of this one. What it needs of them is public; errors that tests
+//!   plant in them are behind a feature, and cost nothing without it.
 
 mod base;
 pub mod check;

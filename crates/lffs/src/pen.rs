@@ -24,7 +24,7 @@ pub struct Pen {
     block_bytes: u64,
     /// Where the next record begins.
     pub(crate) head: u64,
-    /// Bytes from the beginning of the record before it to that place; 0 where there is none.
+    /// The length of the last record, in bytes, as far as `head`; 0 where the log has none.
     pub(crate) last_bytes: u64,
     time: u64,
 }
@@ -66,7 +66,8 @@ impl Pen {
 
     /// How many bytes of the log may be in use at a time.
     pub(crate) fn most_bytes(&self) -> u64 {
-        // The block that the start is in is not written: readers go by blocks of this size.
+        // Readers read whole blocks. The one in which the oldest record begins is not written to, so
+        // that they never find a new record before it.
         self.log_bytes() - BLOCK_BYTES.max(self.block_bytes)
     }
 

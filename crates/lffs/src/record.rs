@@ -1,6 +1,6 @@
 //! What a record says: one operation, the blocks that it freed, and the bytes that it changed.
 //!
-//! A record is the payload of a record of the write-ahead log. Bytes are what they are after the
+//! It is the payload of a record of the write-ahead log (`wafs`), which adds a number and a checksum. Bytes are what they are after the
 //! operation, so that bringing a record home twice does no harm. A large operation has several
 //! records, one behind the other. Only a *group* of operations counts as a whole; its last record
 //! says that the group ends. docs/FORMAT.md has the tables.

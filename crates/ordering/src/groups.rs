@@ -1,8 +1,9 @@
 //! Patchgroups: order between sets of operations, stated from above the layout (Frost et al., SOSP
 //! 2007, §5).
 //!
-//! A group stands between two empty patches, its *head* and its *tail*. Every patch that is made
-//! while the group is engaged depends on the head; the tail depends on every such patch. That group
+//! A program *engages* a group: from then on, until it disengages it, what it changes belongs to the
+//! group. A group stands between two empty patches, its *head* and its *tail*. Every patch that
+//! belongs to it depends on the head; the tail depends on every such patch. That group
 //! Q comes after group P is one edge, from Q's head to P's tail (figure 6).
 //!
 //! # Why there can be no circle
@@ -30,15 +31,16 @@
 //!
 //! What nothing on the disk leads to shows nothing: contents of new blocks, bits of bitmaps,
 //! whatever lies behind a file's end. The layout says so ([`Volume::hide`](crate::Volume::hide)),
-//! and these patches are in no group. What makes them show is, and it comes after them anyhow. So
-//! the contents of a thousand appends in a thousand groups go to the disk at once.
+//! and these patches are in no group. The patch that makes them visible (the pointer, the size) is in
+//! the group, and depends on them under every mechanism that keeps order. So the contents of a thousand
+//! appends in a thousand groups go to the disk at once.
 //!
 //! # Under a journal
 //!
 //! A transaction is there as a whole or not at all, and transactions reach the disk in sequence:
 //! what is made later is never there earlier, and the edges would say nothing (§5.1: they collapse
-//! into edges between commit records). What needs care is contents that do not go through the
-//! journal; written under a group they do.
+//! into edges between commit records). Contents of files do not go through the journal, and so would
+//! come in any order: those that are written while a group is engaged go through it.
 
 use backstitch_patch::{Graph, PatchId};
 use thiserror::Error;

@@ -1,8 +1,9 @@
 //! Consistency mechanisms, as transformations of patches.
 //!
 //! A layout states its changes through a [`Volume`], always with soft-updates dependencies. Between
-//! the volume and the store stands one [`Mechanism`] per volume: it sees the scope of every
-//! operation and every patch *before* it is made, and may keep, drop, replace or add dependencies.
+//! the volume and the store stands one [`Mechanism`] per volume. It sees where every operation
+//! begins and ends (its *scope*) and every patch *before* it is made, and may keep, drop, replace or
+//! add dependencies.
 //! It knows no layout; a layout knows no mechanism. This crate depends on `store` and what is below
 //! it.
 //!
@@ -11,8 +12,8 @@
 //! | [`SOFT`] | kept | at once |
 //! | [`ASYNC`] | dropped | at once |
 //! | [`SCHEDULER`] | kept | at once; what it changed is on its way |
-//! | [`INTERBUFFER`] | kept, between whole blocks | at once, or when a circle of blocks is broken |
-//! | [`AMOM_IMMEDIATE`] and others | replaced by a ring of batches | at once |
+//! | [`INTERBUFFER`] | kept, between whole blocks | at once; where its block would wait for itself through others, once those are written |
+//! | [`AMOM_IMMEDIATE`] and others | replaced by a row of batches, written one after the other | at once |
 //! | [`SYNC`] | kept | when its metadata writes are on stable storage, in the order that they state |
 //!
 //! [`Groups`] are order that is stated from above the layout, between sets of operations; they hold
@@ -21,9 +22,10 @@
 //! A volume may be on another one: its blocks are contents of a file there ([`Volume::enter`]). The
 //! one graph keeps the order of both.
 //!
-//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`, `lffs`), and is
-//! driven by the mount; [`Transactions`] is what such logs have in common. What others may know of a mechanism is its [`MechanismKind`]; the crate
-//! `mechanisms` lists them all, and nobody but it names one.
+//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`, `lffs`), and
+//! is driven by the mount; [`Transactions`] is what such logs have in common. What others may know of a
+//! mechanism is its [`MechanismKind`]; the crate `mechanisms` lists them all, and nobody but it names
+//! one.
 
 mod below;
 mod groups;

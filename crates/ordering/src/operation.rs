@@ -1,8 +1,8 @@
 //! What an operation is about, for mechanisms that go by that: a logical log writes a record of it,
 //! others delay some kinds of it.
 //!
-//! Objects are inodes, by their number; the root, and whatever else has a number of its own, too. An
-//! operation is stated before it is known to be possible: where it fails nothing is changed.
+//! Objects are inodes, named by their numbers. An operation is stated before it is known to be
+//! possible: where it fails nothing is changed.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub struct Place<'a> {
     pub name: &'a [u8],
 }
 
-/// What a new object is to be. Its number is in the patches: nobody knows it before.
+/// What a new object is to be. Its number is not chosen yet when the operation is stated; the patches
+/// have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct New<'a> {
     /// Its type and permissions, as `st_mode` has them.

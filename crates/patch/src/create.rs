@@ -63,10 +63,11 @@ pub(crate) fn flip(block: &mut [u8], offset: u32, mask: u32) {
     }
 }
 
-/// No patch becomes hard whose dependencies lead through more blocks than this: a block cannot be
-/// written without its hard patch, so whatever else of it others wait for waits for that chain too,
-/// and chains of different directories join to one that takes a round of writing for every block of
-/// the inode table. File contents, bitmaps and the deepest pointers to them stay below it.
+/// A patch whose dependencies lead through more blocks than this does not become hard. A hard patch
+/// cannot be rolled back: its block is not written before all blocks on that way are. Everything else
+/// that changed in the block is held up with it. Without a limit such ways join, from directory to
+/// directory, until one leads through every block of the inode table, and each of them costs a write
+/// and a flush. Contents of files, bitmaps and the deepest pointers stay below the limit.
 const DEPTH_OF_HARD: u8 = 2;
 
 /// How a change lies to the soft patches of its block.

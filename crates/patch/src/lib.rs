@@ -14,6 +14,9 @@
 //!
 //! # Invariants
 //!
+//! With `dep[S]` for all that the patches of a set S depend on, directly or through others, C for
+//! the committed patches, and F_B for those of block B that are in flight:
+//!
 //! 1. **Disk safety**: `dep[C] ⊆ C`.
 //! 2. **In-flight safety**: for every block B, `dep[F_B] ⊆ C ∪ F_B`, and at most one version of B
 //!    is in flight.
@@ -22,10 +25,12 @@
 //!    block therefore depends on it. These edges are stored. Acyclicity is all that liveness needs:
 //!    some patch has no uncommitted dependency, the patches that may not go with it can all be
 //!    rolled back, and so its block can be written.
-//! 4. Patches with undo data ("soft") that overlap are ordered by an edge from the later to the
-//!    earlier one, or, where a patch between them covers the later one, through that.
-//! 5. Bits of one word are independent: a flip joins a patch of other bits only where none of them
-//!    waits longer for it.
+//! 4. Patches with undo data ("soft") that overlap are ordered: an edge leads from the later to the
+//!    earlier one. Where a third patch, made between the two, covers all bytes of the later one,
+//!    there may be an edge to that one alone; it depends on the earlier one itself.
+//! 5. Bits of one word are independent. A change of single bits (a *flip*) may become a part of a
+//!    patch that changes other bits of that word, but only where no bit has to wait for more than it
+//!    would alone.
 //!
 //! [`Graph::check_invariants`] recounts what the graph keeps up to date; the model test calls it
 //! after every step.
@@ -39,10 +44,11 @@
 //! soft. Merging (§4.2, §4.3) asks the same question: may the merged patch's dependencies lead to
 //! itself?
 //!
-//! With both optimisations on, changes of several blocks that wait for nothing can be one patch, a
+//! With both optimisations on (hard patches and merging), changes of several blocks that wait for nothing can be one patch, a
 //! *run* ([`Graph::create_in_run`]).
 //!
-//! Only held empty patches can be given dependencies later. Whether that closes a circle is
+//! Dependencies are given when a patch is made. Only an empty patch, one that changes no bytes, can
+//! be given more of them later, as long as its owner *holds* it, which keeps it from committing. Whether that closes a circle is
 //! searched to the end, without a limit.
 //!
 //! A change that another one makes needless can be taken back before it is written:

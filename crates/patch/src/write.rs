@@ -31,8 +31,8 @@ impl Graph {
     /// patch may, or where a version is in flight already.
     ///
     /// A patch may go when all that it depends on is committed or goes along. Patches on this block
-    /// that wait only for each other go together: the count of what goes along is kept per patch
-    /// while choosing (premature accounting, §4.4).
+    /// that wait only for each other go together. While they are chosen, each patch counts how many of
+    /// its dependencies are already chosen; those count as written (§4.4, "premature accounting").
     pub fn start_write(&mut self, block: BlockId, bytes: &[u8]) -> Version {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return Version::Nothing;

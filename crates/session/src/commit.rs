@@ -38,10 +38,11 @@ impl Session {
         !self.is_committing && self.log_state().is_some_and(|log| log.is_filling)
     }
 
-    /// A transaction could not be closed, and goes on running. What was put off until its end may
-    /// be done by now: blocks are free that the disk still shows in use, and contents may be
-    /// written into a free block at any time. So nothing may be allocated any more. If what failed
-    /// passes, the next attempt closes the transaction with all that is in it.
+    /// A transaction could not be closed, and goes on running. Blocks that are freed at its end may
+    /// be free in memory by now, while the disk still shows them in use, and contents may be written
+    /// into a free block at any time. So nothing may be allocated any more: the file system becomes
+    /// read-only. If the cause of the failure goes away, the next attempt closes the transaction with
+    /// all that is in it.
     fn commit_failed(&mut self, error: &Error) {
         if self.fs.read_only_reason().is_none() {
             tracing::error!("the running transaction cannot be ended: {error}");

@@ -23,10 +23,10 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `task` | what all tasks have in common: a stack of calls |
+//! | `task` | what all tasks have in common: a stack of calls; `tasks` which there are |
 //! | `commit` | when a transaction ends, and how the log gets room |
 //! | `stable` | flush rounds: what callers wait for, which they share |
-//! | `issue` | what the mechanism wants to be written though nobody waits |
+//! | `issue` | what the mechanism wants to be written though nobody waits; `writer` who writes it |
 //! | `drain` | deferred work, and everything onto stable storage |
 //! | `reclaim` | the reclaim of what a crash left |
 //! | `life` | the first patches of a mount, and the order in which an unmount ends everything |

@@ -13,8 +13,8 @@ use crate::commit::Commit;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{Result, Session};
 
-/// Where several waited for the last transaction, others are let join the next one for such a part
-/// of the time that it took.
+/// Where several callers waited for the last transaction, the next one is ended later, so that more can
+/// join it: by this part (one eighth) of the time that the last one took.
 const NAP_PART: u32 = 8;
 const LONGEST_NAP: Duration = Duration::from_millis(2);
 

@@ -30,7 +30,7 @@ pub(crate) struct Queue {
     metadata: BTreeSet<Place>,
 }
 
-/// Since when a block has been dirty, in nanoseconds, and its slot.
+/// Where a block is in the queue: since when it has been dirty, in nanoseconds, and its slot.
 type Place = (u64, u32);
 
 fn place(dirtied: Duration, slot: u32) -> Place {

@@ -19,7 +19,7 @@ use crate::seal::{BlockSeal, Seals};
 use crate::units::{Numbering, Sizes};
 use crate::watch::Watcher;
 
-/// Runs that are remembered because they will probably be wanted soon.
+/// Ranges of blocks that are remembered because somebody will probably read them soon.
 const SOON_MAX: usize = 64;
 
 /// A block is not in memory. The store has noted that it is wanted.
@@ -44,13 +44,15 @@ pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) data: Buffer,
     pub(crate) class: BlockClass,
-    /// What closes its bytes for the disk.
+    /// What is applied to its bytes last before they are written, as a checksum.
     pub(crate) seal: Option<Box<BlockSeal>>,
+    /// The slot holds a block: it is not free.
     pub(crate) used: bool,
-    /// How many blocks of the graph it is: the units in which it is written wholly or not at all.
+    /// Into how many units the block is divided. A device writes a unit wholly or not at all, and each
+    /// is a block of its own in the graph.
     pub(crate) units: u8,
-    /// Units without changes may have other bytes in memory than on the disk: what was superseded
-    /// is not written along with others.
+    /// A change of this block was taken back (superseded) before it was written. A unit may have
+    /// other bytes in memory than on the disk then, although no patch of it is pending.
     pub(crate) differs: bool,
     /// Looked at since the clock's hand last came by.
     pub(crate) referenced: bool,
@@ -68,10 +70,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The bytes, for changing them: of its own from then on, where they were a part of the
-    /// `part_bytes` that blocks are of slabs.
+    /// The bytes, to be changed. Many blocks that were read together share one allocation, a *slab*;
+    /// `part_bytes` counts the bytes that blocks have in slabs. Where the slab cannot be changed, or few
+    /// blocks use it still, this one gets a buffer of its own first.
     pub(crate) fn bytes_mut(&mut self, part_bytes: &mut u64) -> &mut [u8] {
-        // A change keeps it in memory: not with a slab that has little else.
+        // A changed block stays in memory, and would keep the whole slab there.
         if self.data.is_part() && (self.data.get_mut().is_none() || self.data.is_part_of_few()) {
             *part_bytes -= self.data.part_bytes();
             self.data = Buffer::from(&self.data[..]);

@@ -4,8 +4,9 @@
 //! ([`backstitch_unixfs`]). The tools that work on an image that nobody has mounted are above it, in
 //! `ufs-tools`.
 //!
-//! The unit of allocation is the *fragment*: the volume's block, what a bit of a group's map stands
-//! for, and what the shared part calls a block. A pointer leads to a block of up to eight fragments.
+//! The unit of allocation is the *fragment*: a bit of a group's map stands for one, and both the
+//! volume and the shared part call it a block. What UFS calls a block is up to eight fragments: a
+//! pointer leads to one of those. Here "block" is UFS's word, unless it says "the volume's".
 //!
 //! | module | what |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Fragments and inodes: where they are, maps on the disk, counts in memory.
 //!
-//! What follows from the maps of a group, its counts, its sums of runs and its map of free blocks,
-//! is not kept up to date on the disk: it has no dependencies and is recomputed after a crash. It
-//! is written when unmounting.
+//! From the maps of a group follow its counts, its sums of runs, and its map of free blocks. These
+//! are not kept up to date on the disk: they have no dependencies, are computed anew after a crash,
+//! and are written at the unmount.
 
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.sb.inodes()
     }
 
-    /// The first number is 0.
+    /// Inodes are numbered from 0.
     fn last_inode(&self) -> InodeNumber {
         InodeNumber(self.sb.inodes() - 1)
     }

@@ -18,12 +18,12 @@ use backstitch_blocks::runs::Run;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
-/// Directories that are kept for their index alone, and the names in them: about 4 MiB. The last
-/// one is kept however large it is.
+/// The most directories that are kept in memory only because their index of names took time to make,
+/// and the most names in them: about 4 MiB. The one that was used last is kept however large it is.
 const KEPT_MAX: usize = 1024;
 const KEPT_NAMES_MAX: u64 = 1 << 18;
-/// Patches until which deferred work is gathered that waits for them: more would delay what could
-/// be freed earlier.
+/// Pieces of deferred work that wait for different patches share one watch (a *token*) for all of
+/// them, until it is for this many patches. A longer one would hold up what could be freed earlier.
 const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
@@ -45,8 +45,8 @@ struct Part {
 }
 
 impl<F: Format> UnixFs<F> {
-    /// Frees blocks once `after` are on the disk. Their bitmaps must be in memory where there is
-    /// nothing to wait for.
+    /// Frees blocks once `after` are on the disk. Where `after` is empty they are freed at once, and
+    /// their bitmaps must be in memory.
     pub(crate) fn defer_blocks(&mut self, v: &mut Volume<'_>, runs: Vec<Run>, after: &[PatchId]) {
         self.deferred.pending_blocks += runs.iter().map(|r| r.len).sum::<u64>();
         runs.iter().for_each(|run| self.track_blocks(*run));
@@ -56,7 +56,7 @@ impl<F: Format> UnixFs<F> {
         self.defer(v, Item::Blocks(runs), after);
     }
 
-    /// A reference to an attribute block less once `after` is on the disk.
+    /// Takes one reference from an attribute block once `after` is on the disk.
     pub fn defer_attribute_release(
         &mut self,
         v: &mut Volume<'_>,

@@ -10,14 +10,16 @@
 //! | module | what |
 //! |---|---|
 //! | `format` | what a format is: inodes, space, and the rest |
-//! | `replaced` | the mark of a directory that another one replaces |
+//! | `replace` | a name that is taken over from another file or directory; `replaced` the mark of a directory that another one replaces |
 //! | `state` | what an open file system keeps in memory: plain data without operations on the disk |
 //! | `inodes` | reading and changing inodes, `pending` what of them is under way to the disk |
-//! | `space` | blocks and inodes are given and taken back |
+//! | `space` | blocks and inodes are given and taken back; `spares` inodes that are marked as used ahead of time |
 //! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
-//! | `tails` | the units at a file's end, where a pointer leads to several |
+//! | `tails` | the last block of a file where a block has several units (UFS: fragments) and the file uses some of them |
+//! | `moved` | appends that are flushed: the indirect block goes to a new place |
 //! | `reach` | which names can be reached, and what must not go before that |
-//! | `index` | finding names in directories, `names` the operations on them, `rename`, `exchange` |
+//! | `index` | finding names in directories, `names` the operations on them, `removal`, `rename`, `exchange` |
+//! | `kinds` | the kinds of metadata blocks, for statistics and traces |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
 //! | `orphans` | the list of inodes without names and of truncations under way, for mechanisms whose scopes are atomic |
 //! | `steps` | how much one step of a long operation takes on |

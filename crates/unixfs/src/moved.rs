@@ -6,8 +6,9 @@
 //! contents that it leads to, for nothing leads to it. Then the inode shows both, the block's new
 //! place and the size, in one patch. (Shadow pages, as far as one inode reaches.)
 //!
-//! The place that it leaves is where it goes the next time, once the inode that leaves it is on the
-//! disk. Until then, and after a crash, it is marked as used and is not.
+//! The old place of the indirect block is kept, and is the new place the next time: two places are
+//! used in turn. It can be used once the inode on the disk no longer points to it. Until then, and
+//! after a crash, the old place is marked as used although nothing is in it.
 
 use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
@@ -23,8 +24,8 @@ use backstitch_blocks::runs::Run;
 
 /// The most places that are kept.
 const PLACES_MAX: usize = 64;
-/// Nor are any taken where no more than this part of all blocks is free: who finds no space asks
-/// them back, and must not be kept waiting by new ones.
+/// Where only this part of all blocks (one in so many) is free, no more places are kept: an allocation
+/// that finds no space has them freed, and must not wait for new ones again and again.
 const SCARCE_PART: u64 = 64;
 
 impl<F: Format> UnixFs<F> {
@@ -64,18 +65,19 @@ impl<F: Format> UnixFs<F> {
             if *from != BlockNumber::NONE {
                 v.pending(*from, &mut pending);
             }
-            // What has yet to be written where it is would be written in both places, and by each
-            // append that nobody flushes.
+            // It has changes that have yet to be written where it is: these would be written in both
+            // places. An append that nobody flushes leaves such changes, and would move the block
+            // each time.
             if *from == BlockNumber::NONE || !pending.is_empty() {
                 return Ok(stay);
             }
-            // No append fails for a bitmap that it has no need of.
+            // An append must not fail because this bitmap cannot be read: it can do without.
             let group = self.format.group_of_block(*from);
             let is_there = group.0 < self.format.groups_count();
             if !is_there || !are_in_memory(v, &self.format.block_bits(group)) {
                 return Ok(stay);
             }
-            // Of a damaged file: a block that is its own, or marked as free, cannot be given away.
+            // In a damaged file a block may be mapped twice, or be marked as free: then it stays.
             let run = Run::one(*from);
             match self.format.check_blocks_used(v, run) {
                 Ok(()) if moves.iter().all(|m: &Moved| m.from != *from) => {}

@@ -77,6 +77,40 @@ fn a_read_only_mount_changes_nothing() {
     expect_unchanged(&image, &before, "a read-only mount");
 }
 
+/// Options as mount(8) has them.
+#[test]
+fn mount_takes_what_mount_8_takes() {
+    require!("backstitch", "fuse", "root", "mke2fs");
+    let scratch = Scratch::new("as_mount_8");
+    let image = filled(&scratch);
+    let before = image.bytes();
+    let dir = scratch.dir("mnt");
+    let mount = |options: &[&str]| {
+        run(backstitch()
+            .arg("mount")
+            .args(options)
+            .args([image.path(), &dir]))
+    };
+    for (options, why) in [
+        (&["-t", "ufs2"][..], "it holds ext2, not ufs2"),
+        (&["-t", "ext9"], "unknown type 'ext9'"),
+        (&["-r", "-w"], "cannot be used with"),
+    ] {
+        let outcome = mount(options);
+        assert!(outcome.stderr.contains(why), "{}", outcome.describe());
+        assert!(mount_points_below(&dir).is_empty(), "{options:?}");
+    }
+    for options in [&["-r", "-t", "ext3"][..], &["-r", "-t", "auto"]] {
+        mount(options).expect_success();
+        expect_read_only(&dir);
+        umount_ours(&dir);
+        expect_unchanged(&image, &before, "mount -r");
+    }
+    mount(&["-w"]).expect_success();
+    fs::write(dir.join("new"), "x").expect("cannot write");
+    umount_ours(&dir);
+}
+
 #[test]
 fn looking_into_an_image_changes_nothing() {
     require!("backstitch", "fuse", "root", "mke2fs");

@@ -30,6 +30,7 @@ pub(super) struct Start<'a> {
     pub(super) image: &'a Path,
     pub(super) dir: &'a Path,
     pub(super) ordering: Option<Ordering>,
+    pub(super) type_name: Option<&'a str>,
     pub(super) options: &'a [String],
     pub(super) log: Option<&'a Path>,
     pub(super) json: bool,
@@ -40,6 +41,9 @@ pub(super) fn start(wanted: &Start<'_>) -> Result<ExitCode> {
     let mut words: Vec<OsString> = ["mount", "--daemon"].map(OsString::from).into();
     if let Some(ordering) = wanted.ordering {
         words.extend(["--ordering".into(), ordering.name().into()]);
+    }
+    if let Some(name) = wanted.type_name {
+        words.extend(["--type".into(), name.into()]);
     }
     for list in wanted.options {
         words.extend(["-o".into(), list.into()]);

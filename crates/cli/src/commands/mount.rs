@@ -10,7 +10,7 @@ use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use backstitch_files::named::Named;
 use backstitch_files::show;
-use backstitch_formats::Raw;
+use backstitch_formats::{Layout, Raw};
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
 use backstitch_mechanisms::lffs::DROPPED;
 use backstitch_mechanisms::{named, usual_for};
@@ -92,6 +92,15 @@ pub(crate) struct Args {
     /// Mount options
     #[arg(short = 'o', value_name = "OPTS")]
     options: Vec<String>,
+    /// As -o ro
+    #[arg(short, long)]
+    read_only: bool,
+    /// As -o rw, the default
+    #[arg(short = 'w', long, conflicts_with = "read_only")]
+    read_write: bool,
+    /// Mount nothing but a file system of this type: one that mkfs -t takes, or auto (default)
+    #[arg(short, long = "type", value_name = "TYPE")]
+    type_name: Option<String>,
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     foreground: bool,
@@ -140,9 +149,28 @@ struct Report<'a> {
     recovery: &'a backstitch_vfs::RecoveryReport,
 }
 
+impl Args {
+    /// The words behind `-o`, and those that other options stand for.
+    fn option_words(&self) -> Vec<String> {
+        let short = [(self.read_only, "ro"), (self.read_write, "rw")];
+        let short = short.into_iter().filter(|(is_given, _)| *is_given);
+        let short = short.map(|(_, word)| word.to_owned());
+        self.options.iter().cloned().chain(short).collect()
+    }
+
+    /// The layout that the image must have, where a type is asked for.
+    fn wanted_layout(&self) -> Result<Option<Layout>> {
+        let name = self.type_name.as_deref().filter(|name| *name != "auto");
+        let layout = name.map(str::parse::<Layout>).transpose();
+        layout.map_err(|why| Error::usage("mount", why.to_string()))
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let mut options = options::parse(args.options.iter().map(String::as_str))
+    let words = args.option_words();
+    let mut options = options::parse(words.iter().map(String::as_str))
         .map_err(|why| Error::usage("mount", why))?;
+    let layout = args.wanted_layout()?;
     let ordering = match args.ordering.as_ref().or(options.ordering.as_ref()) {
         Some(text) => Some(parse_ordering(text)?),
         None => None,
@@ -176,7 +204,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         options.non_empty = mount_point::hides_for_helper(&dir);
     }
     if !args.foreground && !args.daemon {
-        let mut passed = args.options.clone();
+        let mut passed = words;
         if options.non_empty {
             passed.push("nonempty".to_owned());
         }
@@ -194,13 +222,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             image: &image,
             dir: &dir,
             ordering,
+            type_name: args.type_name.as_deref(),
             options: &passed,
             log: args.log.as_deref(),
             json: args.json,
         });
     }
     crate::allocator::use_one_arena();
-    let engine = mount_engine(&image, &dir, ordering, &options)?;
+    let engine = mount_engine(&image, &dir, ordering, layout, &options)?;
     serve(args, &image, &dir, engine, &options)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -248,6 +277,7 @@ fn mount_engine(
     image: &Path,
     dir: &Path,
     ordering: Option<Ordering>,
+    layout: Option<Layout>,
     options: &Options,
 ) -> Result<Arc<Engine>> {
     if options.raw {
@@ -270,6 +300,7 @@ fn mount_engine(
             false => error,
         },
     )?;
+    check_type(image, &*device, layout)?;
     let journal = match &options.journal_device {
         None => None,
         Some(path) if options.maps_log && !options.read_only => {
@@ -356,6 +387,19 @@ fn is_write_protected(image: &Path) -> bool {
     };
     let may = |access| rustix::fs::access(&named.file, access).is_ok();
     may(rustix::fs::Access::READ_OK) && !may(rustix::fs::Access::WRITE_OK)
+}
+
+/// Refuses another file system of ours than the one that is asked for. What holds none is told later.
+fn check_type(image: &Path, device: &dyn BlockDevice, wanted: Option<Layout>) -> Result<()> {
+    let Some((wanted, found)) = wanted.zip(backstitch_formats::found(device)) else {
+        return Ok(());
+    };
+    if wanted.is_on(device) {
+        return Ok(());
+    }
+    let why = format!("it holds {}, not {}", found.name(), wanted.name());
+    let error = Error::at_path("mount", image, why);
+    Err(error.hint("without -t the type is found"))
 }
 
 /// What only file systems have is refused.

@@ -3,20 +3,25 @@
 
 use std::path::Path;
 
-use backstitch_bench::{PAPERS, PapersSpec, measure_papers, papers_document, write_page};
-use backstitch_formats::usual;
+use backstitch_bench::{PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page};
+use backstitch_formats::{Layout, usual};
 use serde_json::Value;
 
 /// What `bench figures --reduced` takes.
 const REDUCED: f64 = 1.0 / 64.0;
 
 /// The document, and all files that are written.
-fn run(threads: usize, directory: &Path) -> (Value, Vec<(String, String)>) {
+fn run(
+    papers: &[&'static Paper],
+    threads: usize,
+    layout: Layout,
+    directory: &Path,
+) -> (Value, Vec<(String, String)>) {
     let spec = PapersSpec {
-        papers: PAPERS.to_vec(),
+        papers: papers.to_vec(),
         fraction: REDUCED,
         seed: 1,
-        layout: usual(),
+        layout,
         threads,
     };
     let measured = measure_papers(&spec, |_, _, _| {}).unwrap();
@@ -34,8 +39,8 @@ fn run(threads: usize, directory: &Path) -> (Value, Vec<(String, String)>) {
 #[test]
 fn all_figures_are_made_and_two_runs_are_the_same_to_the_last_byte() {
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let (document, files) = run(2, directories[0].path());
-    let (again, files_again) = run(1, directories[1].path());
+    let (document, files) = run(PAPERS, 2, usual(), directories[0].path());
+    let (again, files_again) = run(PAPERS, 1, usual(), directories[1].path());
     assert_eq!(document, again);
     assert!(files == files_again);
 
@@ -58,6 +63,31 @@ fn all_figures_are_made_and_two_runs_are_the_same_to_the_last_byte() {
     for (name, text) in &files {
         check_file(name, text);
     }
+}
+
+/// What UFS hosts no log for is left out, and the page says so.
+#[test]
+fn figures_are_made_on_ufs_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let is_short = |paper: &&&Paper| ["003", "004"].contains(&paper.number);
+    let papers: Vec<&Paper> = PAPERS.iter().filter(is_short).copied().collect();
+    let (document, files) = run(&papers, 2, "ufs2".parse().unwrap(), directory.path());
+    assert_eq!(document["type"], "ufs2");
+    let figures = document["figures"].as_array().unwrap();
+    let all: usize = papers.iter().map(|paper| paper.figures.len()).sum();
+    assert!(figures.len() > all / 2, "{} of {all}", figures.len());
+    let values = figures.iter().flat_map(|f| f["values"].as_array().unwrap());
+    let orderings = values.map(|value| value["ordering"].as_str().unwrap());
+    let journals = orderings.filter(|ordering| ordering.starts_with("journal="));
+    assert_eq!(journals.count(), 0);
+    for (name, text) in &files {
+        check_file(name, text);
+    }
+    let (_, page) = files
+        .iter()
+        .find(|(name, _)| name.ends_with(".html"))
+        .unwrap();
+    assert!(page.contains("type ufs2") && page.contains("hosts no such log"));
 }
 
 /// One file is complete, and says in words what it shows.

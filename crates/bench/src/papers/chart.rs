@@ -1,9 +1,9 @@
 //! Charts of a figure: ours filled, the paper's as outlines of the same colour.
 
+use super::ChartKind;
 use super::judge::{number, sentence};
 use super::run::MeasuredFigure;
 use super::svg::{Anchor, Svg, TYPE, width_of};
-use super::{ChartKind, Figure};
 
 /// The width of every chart: what a phone shows without the type becoming too small.
 const WIDTH: f64 = 560.0;
@@ -62,9 +62,9 @@ pub(super) fn description(measured: &MeasuredFigure) -> String {
 }
 
 /// The colour of a line: the same for an ordering in all figures where it stands beside others.
-fn colour(figure: &Figure, line: usize) -> usize {
-    let is_by_ordering = figure.lines[0].ordering != figure.lines[1].ordering;
-    match figure.lines[line].ordering {
+fn colour(measured: &MeasuredFigure, line: usize) -> usize {
+    let is_by_ordering = measured.of.lines[0].ordering != measured.of.lines[1].ordering;
+    match measured.of.lines[line].ordering {
         _ if !is_by_ordering => line,
         "async" => 0,
         "soft" => 1,
@@ -76,15 +76,15 @@ fn colour(figure: &Figure, line: usize) -> usize {
     }
 }
 
-fn class(figure: &Figure, line: usize, whose: &str) -> String {
-    format!("{whose} k{}", colour(figure, line))
+fn class(measured: &MeasuredFigure, line: usize, whose: &str) -> String {
+    format!("{whose} k{}", colour(measured, line))
 }
 
 /// The largest figure, ours or the paper's.
 fn largest(measured: &MeasuredFigure) -> f64 {
     let figure = measured.figure;
     let places = 0..figure.places.len();
-    let all = (0..figure.lines.len()).flat_map(|line| {
+    let all = (0..measured.of.lines.len()).flat_map(|line| {
         places.clone().flat_map(move |place| {
             [
                 Some(measured.ours(line, place)),
@@ -161,13 +161,13 @@ impl Scale {
 
 fn bars(measured: &MeasuredFigure) -> Svg {
     let figure = measured.figure;
-    let names = figure.lines.iter().map(|line| width_of(line.name));
+    let names = measured.of.lines.iter().map(|line| width_of(line.name));
     let left = names.fold(0.0, f64::max) + 2.0 * GAP;
     // Behind the longest bar is its value.
     let scale = Scale::of(measured, left, WIDTH - left - width_of("0,000,000") - GAP);
     let has_heads = figure.places.len() > 1;
     let bars_of = |line: usize| if measured.has_printed(line) { 2.0 } else { 1.0 };
-    let lines_height: f64 = (0..figure.lines.len())
+    let lines_height: f64 = (0..measured.of.lines.len())
         .map(|line| bars_of(line) * (BAR + 1.0) + GAP)
         .sum();
     let head = if has_heads { TYPE + GAP } else { 0.0 };
@@ -202,14 +202,14 @@ fn bars(measured: &MeasuredFigure) -> Svg {
             svg.text(GAP, y + TYPE, Anchor::Start, "head", named.name);
             y += head;
         }
-        for (line, of) in figure.lines.iter().enumerate() {
+        for (line, of) in measured.of.lines.iter().enumerate() {
             let middle = y + bars_of(line) * (BAR + 1.0) / 2.0 + TYPE / 3.0;
             svg.text(left - GAP, middle, Anchor::End, "", of.name);
             let ours = ("ours", Some(measured.ours(line, place)));
             let theirs = ("theirs", measured.printed(line, place));
             for (whose, value) in [ours, theirs] {
                 let Some(value) = value else { continue };
-                let class = class(figure, line, whose);
+                let class = class(measured, line, whose);
                 let end = scale.at(value);
                 svg.rectangle(left, y + 0.5, end - left, BAR - 1.0, &class);
                 let label = number(value);
@@ -309,7 +309,7 @@ fn lines(measured: &MeasuredFigure) -> Svg {
     }
     let below = bottom + 2.0 * TYPE + 2.0 * GAP;
     svg.text(WIDTH - GAP, below, Anchor::End, "quiet", figure.axis);
-    for line in 0..figure.lines.len() {
+    for line in 0..measured.of.lines.len() {
         let ours = |place| Some(measured.ours(line, place));
         let theirs = |place| measured.printed(line, place);
         draw_line(&mut svg, measured, &plane, line, "theirs", theirs);
@@ -329,7 +329,7 @@ fn draw_line(
     let places = 0..measured.figure.places.len();
     let points = places.filter_map(|place| Some(plane.point(place, value(place)?)));
     let points: Vec<(f64, f64)> = points.collect();
-    let class = class(measured.figure, line, whose);
+    let class = class(measured, line, whose);
     if points.len() > 1 {
         svg.path(&points, &class);
     }
@@ -340,14 +340,13 @@ fn draw_line(
 
 /// The lines' names in a legend, each with whose it is.
 fn legend(measured: &MeasuredFigure) -> Vec<(usize, &'static str, String)> {
-    let figure = measured.figure;
-    let named = figure.lines.iter().enumerate();
+    let named = measured.of.lines.iter().enumerate();
     let mut all: Vec<_> = named
         .map(|(line, named)| (line, "ours", named.name.to_owned()))
         .collect();
-    let printed = (0..figure.lines.len()).filter(|line| measured.has_printed(*line));
+    let printed = (0..measured.of.lines.len()).filter(|line| measured.has_printed(*line));
     all.extend(printed.map(|line| {
-        let name = format!("{}, the paper", figure.lines[line].name);
+        let name = format!("{}, the paper", measured.of.lines[line].name);
         (line, "theirs", name)
     }));
     all
@@ -375,7 +374,7 @@ fn legend_lines(measured: &MeasuredFigure) -> usize {
 fn line_legend(svg: &mut Svg, measured: &MeasuredFigure) {
     let places = legend_places(measured);
     for ((line, whose, name), (x, y)) in legend(measured).into_iter().zip(places) {
-        let class = class(measured.figure, line, whose);
+        let class = class(measured, line, whose);
         let middle = y + LEGEND / 2.0;
         svg.path(&[(x, middle), (x + 28.0, middle)], &class);
         svg.mark(line, (x + 14.0, middle), &format!("{class} mark"));

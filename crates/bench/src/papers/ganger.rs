@@ -25,7 +25,7 @@ pub(super) const PAPER: Paper = Paper {
 const NO_ORDER: Line = Line::of("No Order", "async");
 const SOFT_UPDATES: Line = Line::of("Soft Updates", "soft");
 const CONVENTIONAL: Line = Line::of("Conventional", "sync");
-const LOGGING: Line = Line::of("Logging-FFS", "journal=writeback");
+const LOGGING: Line = Line::of("Logging-FFS", "journal=writeback").or("lffs-file");
 const THREE: &[Line] = &[NO_ORDER, SOFT_UPDATES, CONVENTIONAL];
 const FOUR: &[Line] = &[NO_ORDER, SOFT_UPDATES, CONVENTIONAL, LOGGING];
 
@@ -298,7 +298,8 @@ const FIGURE_8: Figure = Figure {
             says: "Logging-FFS is 4 to 19 % slower than No Order",
         },
     ],
-    note: "Logging-FFS logs metadata and does not order contents: journal=writeback.",
+    note: "Logging-FFS logs metadata and does not order contents: journal=writeback, and where the layout \
+           hosts no such journal the log of operations, lffs-file.",
     ..FIGURE_7
 };
 

@@ -73,10 +73,10 @@ fn is_different(ours: f64, printed: f64) -> bool {
 /// The figure in one sentence: how each line stands to the base line, here and in the paper.
 pub(super) fn sentence(measured: &MeasuredFigure) -> String {
     let figure = measured.figure;
-    let base = figure.lines[figure.base].name;
-    let others = (0..figure.lines.len()).filter(|line| *line != figure.base);
+    let base = measured.of.lines[measured.of.base].name;
+    let others = (0..measured.of.lines.len()).filter(|line| *line != measured.of.base);
     let parts = others.map(|line| {
-        let name = figure.lines[line].name;
+        let name = measured.of.lines[line].name;
         let ours = mean_ratio(measured, line, |line, place| {
             Some(measured.ours(line, place))
         });
@@ -108,7 +108,8 @@ fn mean_ratio(
 ) -> Option<f64> {
     let figure = measured.figure;
     let places = 0..figure.places.len();
-    let pairs = places.filter_map(|place| Some((value(line, place)?, value(figure.base, place)?)));
+    let pairs =
+        places.filter_map(|place| Some((value(line, place)?, value(measured.of.base, place)?)));
     let pairs: Vec<(f64, f64)> = pairs.filter(|(_, base)| *base > 0.0).collect();
     if pairs.is_empty() {
         return None;
@@ -177,7 +178,7 @@ fn relation(measure: Measure, ratio: f64) -> String {
 
 /// What the paper says in words, beside ours.
 pub(super) fn claims(measured: &MeasuredFigure) -> Vec<JudgedClaim> {
-    let judged = measured.figure.claims.iter().map(|claim| {
+    let judged = measured.of.claims.iter().map(|claim| {
         let (least, largest) = extremes(ratios(measured, claim).map(|(_, ratio)| ratio));
         JudgedClaim {
             says: claim.says,
@@ -256,7 +257,7 @@ pub(super) fn differences(measured: &MeasuredFigure) -> Vec<Difference> {
 
 fn cell_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
     let figure = measured.figure;
-    let cells = (0..figure.lines.len())
+    let cells = (0..measured.of.lines.len())
         .flat_map(|line| (0..figure.places.len()).map(move |place| (line, place)));
     cells.filter_map(|(line, place)| {
         let (ours, printed) = (measured.ours(line, place), measured.printed(line, place)?);
@@ -274,7 +275,7 @@ fn cell_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
 }
 
 fn claim_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
-    let claims = measured.figure.claims.iter().enumerate();
+    let claims = measured.of.claims.iter().enumerate();
     claims.flat_map(move |(number_of_claim, claim)| {
         ratios(measured, claim).filter_map(move |(place, ratio)| {
             Some(Miss {
@@ -293,10 +294,10 @@ fn claim_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
 /// The first reason that is about such a difference and that its counter shows.
 fn reason(measured: &MeasuredFigure, miss: &Miss) -> Option<&'static Reason> {
     let figure = measured.figure;
-    let claim = miss.claim.map(|claim| &figure.claims[claim]);
+    let claim = miss.claim.map(|claim| &measured.of.claims[claim]);
     figure.reasons.iter().find(|reason| {
         let is_about = |line: usize| {
-            reason.ordering.is_empty() || figure.lines[line].ordering == reason.ordering
+            reason.ordering.is_empty() || measured.of.lines[line].ordering == reason.ordering
         };
         let of_line = is_about(miss.line) && reason.larger == miss.is_larger;
         // What makes the other line's figure smaller makes the ratio larger.
@@ -323,9 +324,9 @@ fn counter(measured: &MeasuredFigure, counter: Counter, line: usize, place: usiz
 /// The line whose counter a reason looks at.
 fn line_of(measured: &MeasuredFigure, reason: &Reason, miss: &Miss) -> usize {
     let is_about = |line: usize| {
-        reason.ordering.is_empty() || measured.figure.lines[line].ordering == reason.ordering
+        reason.ordering.is_empty() || measured.of.lines[line].ordering == reason.ordering
     };
-    let claim = miss.claim.map(|claim| &measured.figure.claims[claim]);
+    let claim = miss.claim.map(|claim| &measured.of.claims[claim]);
     match claim {
         Some(claim) if !(is_about(miss.line) && reason.larger == miss.is_larger) => claim.by,
         _ => miss.line,
@@ -353,8 +354,8 @@ fn tell(measured: &MeasuredFigure, reason: Option<&Reason>, misses: &[Miss]) -> 
         [] => String::new(),
     };
     let what = match first.claim {
-        Some(claim) => format!("“{}”{at}: here {by}", figure.claims[claim].says),
-        None => format!("{}{at}: {by}", figure.lines[first.line].name),
+        Some(claim) => format!("“{}”{at}: here {by}", measured.of.claims[claim].says),
+        None => format!("{}{at}: {by}", measured.of.lines[first.line].name),
     };
     let values = |of: Counter| {
         let at = misses
@@ -374,7 +375,7 @@ fn tell(measured: &MeasuredFigure, reason: Option<&Reason>, misses: &[Miss]) -> 
             "{}: {} writes of {} KiB and {} reads of the drive; of the time {} % for seeks and \
              rotation, {} % for transfer, {} % for flushes; {} batches in the whole run, in which the processor was \
              busy for {} % of the time",
-            figure.lines[line].name,
+            measured.of.lines[line].name,
             values(Counter::Writes),
             values(Counter::KibibytesPerWrite),
             values(Counter::Reads),

@@ -8,6 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | `ganger`, `seltzer`, `feng`, `frost` | the papers; another paper is one more such file, and a line in [`PAPERS`] |
+//! | `lines` | the lines of a figure that a layout can have |
 //! | `run` | from figures to distinct runs, and their results |
 //! | `counters` | what a run counted in the phases that a figure is about |
 //! | `judge` | differences, what the counters say of them, and a sentence for each figure |
@@ -29,6 +30,7 @@ mod feng;
 mod frost;
 mod ganger;
 mod judge;
+mod lines;
 mod page;
 mod run;
 mod seltzer;
@@ -111,6 +113,9 @@ pub struct Line {
     pub name: &'static str,
     /// The ordering, as `--ordering` takes it.
     pub ordering: &'static str,
+    /// Which other one it is on a layout that hosts no such log; where none is named there is no such
+    /// line then.
+    pub instead: Option<&'static str>,
     /// The patch optimisations that are on, as `--opt` takes them.
     pub opt: &'static str,
     /// The drive that its log has to itself, as `--log-device` takes it; where nothing is said, one
@@ -257,9 +262,16 @@ impl Line {
         Line {
             name,
             ordering,
+            instead: None,
             opt: "both",
             log_disk: None,
         }
+    }
+
+    /// On a layout that hosts no such log it is this ordering.
+    const fn or(mut self, ordering: &'static str) -> Line {
+        self.instead = Some(ordering);
+        self
     }
 }
 

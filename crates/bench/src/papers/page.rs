@@ -75,12 +75,13 @@ fn introduction(spec: &PapersSpec) -> String {
     };
     format!(
         "<p>Every figure below was measured by Backstitch {} on a simulation of the paper’s own drive \
-         and computer, in virtual time: the same numbers on every machine. What the simulation knows of \
+         and computer, with file systems of type {}, in virtual time: the same numbers on every machine. What the simulation knows of \
          a drive, and what it assumes, stands with its preset (<code>backstitch bench --list-disks</code>). \
          </p>\n<p>Filled bars and unbroken lines are ours, outlines and broken lines the paper’s. Where \
          the two differ by more than 15 %, the reason is given if a counter of the run shows one, with \
          the counter’s value; where none does, that is said.</p>\n{reduced}",
-        env!("CARGO_PKG_VERSION")
+        env!("CARGO_PKG_VERSION"),
+        spec.layout.name()
     )
 }
 
@@ -124,6 +125,13 @@ fn paper(measured: &Measured) -> Result<String> {
     for figure in &measured.figures {
         out.push_str(&one(paper, figure));
     }
+    if !measured.missing.is_empty() {
+        let places = escaped(&measured.missing.join(", "));
+        let _ = writeln!(
+            out,
+            "<p>Not of this type, which hosts no such logs: {places}.</p>"
+        );
+    }
     let _ = writeln!(
         out,
         "<p class=\"left-out\">Not here: {}</p>\n</section>",
@@ -155,6 +163,10 @@ fn one(paper: &Paper, measured: &MeasuredFigure) -> String {
     if !figure.note.is_empty() {
         let _ = writeln!(out, "<figcaption>{}</figcaption>", escaped(figure.note));
     }
+    if !measured.of.left_out.is_empty() {
+        let names = escaped(&measured.of.left_out.join(", "));
+        let _ = writeln!(out, "<p>Without {names}: this type hosts no such log.</p>");
+    }
     out.push_str("</figure>\n</div>\n");
     out.push_str(&table(measured, &title));
     out.push_str(&statements(measured, &title));
@@ -179,7 +191,7 @@ fn table(measured: &MeasuredFigure, title: &str) -> String {
         escaped(figure.measure.unit()),
         escaped(figure.axis)
     );
-    for (line, named) in figure.lines.iter().enumerate() {
+    for (line, named) in measured.of.lines.iter().enumerate() {
         let ordering = match named.opt {
             "both" => named.ordering.to_owned(),
             opt => format!("{}, {opt}", named.ordering),
@@ -193,7 +205,7 @@ fn table(measured: &MeasuredFigure, title: &str) -> String {
         );
     }
     out.push_str("</tr>\n<tr>");
-    for line in 0..figure.lines.len() {
+    for line in 0..measured.of.lines.len() {
         out.push_str("<th scope=\"col\">ours</th>");
         if measured.has_printed(line) {
             out.push_str("<th scope=\"col\">paper</th><th scope=\"col\">by</th>");
@@ -202,7 +214,7 @@ fn table(measured: &MeasuredFigure, title: &str) -> String {
     out.push_str("</tr>\n</thead>\n<tbody>\n");
     for (place, named) in figure.places.iter().enumerate() {
         let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escaped(named.name));
-        for line in 0..figure.lines.len() {
+        for line in 0..measured.of.lines.len() {
             let ours = measured.ours(line, place);
             let _ = write!(out, "<td>{}</td>", number(ours));
             if measured.has_printed(line) {

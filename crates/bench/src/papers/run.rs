@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::counters::Measurement;
+use super::lines::Lines;
 use super::{Figure, Line, Measure, Paper, Place, judge};
 use crate::{Disk, DiskOptions, Error, Result, Spec, Target, measure};
 
@@ -39,12 +40,16 @@ pub struct PapersSpec {
 pub struct Measured {
     pub(super) paper: &'static Paper,
     pub(super) figures: Vec<MeasuredFigure>,
+    /// Where in the paper those are that the layout cannot have.
+    pub(super) missing: Vec<&'static str>,
 }
 
 /// A figure, measured.
 #[derive(Debug)]
 pub(super) struct MeasuredFigure {
     pub(super) figure: &'static Figure,
+    /// Its lines on the layout that was measured.
+    pub(super) of: Lines,
     /// By line, then by place.
     pub(super) runs: Vec<Vec<Arc<Measurement>>>,
 }
@@ -56,13 +61,13 @@ impl MeasuredFigure {
             (self.figure.measure).of(run, &self.figure.places[place])
         };
         match self.figure.measure {
-            Measure::Speed => of(self.figure.base) / of(line).max(1e-9),
+            Measure::Speed => of(self.of.base) / of(line).max(1e-9),
             _ => of(line),
         }
     }
 
     pub(super) fn printed(&self, line: usize, place: usize) -> Option<f64> {
-        *self.figure.printed.get(line)?.get(place)?
+        *self.of.printed.get(line)?.get(place)?
     }
 
     /// Whether the paper printed any value of a line.
@@ -150,9 +155,10 @@ pub fn measure_papers(
             jobs.len() - 1
         })
     };
-    let numbers = spec.papers.iter().map(|paper| {
+    let plans = spec.papers.iter().map(|paper| {
         let figures = paper.figures.iter().map(|figure| {
-            let lines = figure.lines.iter().map(|line| {
+            let of = Lines::on(figure, spec.layout, paper.size_bytes)?;
+            let lines = of.lines.iter().map(|line| {
                 let places = figure.places.iter().map(|place| {
                     number(Job {
                         disk: paper.disk,
@@ -164,30 +170,36 @@ pub fn measure_papers(
                 });
                 places.collect::<Vec<_>>()
             });
-            lines.collect::<Vec<_>>()
+            let lines = lines.collect::<Vec<_>>();
+            Some((of, lines))
         });
         figures.collect::<Vec<_>>()
     });
-    let numbers: Vec<_> = numbers.collect();
+    let plans: Vec<_> = plans.collect();
     let specs: Vec<Spec> = jobs
         .iter()
         .map(|job| job.spec(spec))
         .collect::<Result<_>>()?;
     let runs = run_all(&specs, spec.threads, progress)?;
-    let measured = spec.papers.iter().zip(numbers).map(|(paper, figures)| {
-        let figures = paper.figures.iter().zip(figures).map(|(figure, lines)| {
-            let run = |number: usize| runs[number].clone();
-            let lines = lines.into_iter();
-            MeasuredFigure {
-                figure,
-                runs: lines
-                    .map(|line| line.into_iter().map(run).collect())
-                    .collect(),
+    let measured = spec.papers.iter().zip(plans).map(|(paper, plans)| {
+        let run = |number: usize| runs[number].clone();
+        let (mut figures, mut missing) = (Vec::new(), Vec::new());
+        for (figure, plan) in paper.figures.iter().zip(plans) {
+            match plan {
+                Some((of, lines)) => figures.push(MeasuredFigure {
+                    figure,
+                    of,
+                    runs: (lines.into_iter())
+                        .map(|line| line.into_iter().map(run).collect())
+                        .collect(),
+                }),
+                None => missing.push(figure.place),
             }
-        });
+        }
         Measured {
             paper,
-            figures: figures.collect(),
+            figures,
+            missing,
         }
     });
     Ok(measured.collect())
@@ -237,25 +249,31 @@ pub fn papers_document(all: &[Measured], spec: &PapersSpec) -> Value {
         "backstitch": env!("CARGO_PKG_VERSION"),
         "seed": spec.seed,
         "fraction": spec.fraction,
+        "type": spec.layout.name(),
         "figures": figures.collect::<Vec<_>>(),
     })
 }
 
 fn figure_value(paper: &Paper, measured: &MeasuredFigure) -> Value {
     let figure = measured.figure;
-    let values = figure.lines.iter().enumerate().flat_map(|(line, named)| {
-        let places = figure.places.iter().enumerate();
-        places.map(move |(place, at)| {
-            json!({
-                "line": named.name,
-                "ordering": named.ordering,
-                "opt": named.opt,
-                "place": at.name,
-                "ours": measured.ours(line, place),
-                "paper": measured.printed(line, place),
+    let values = measured
+        .of
+        .lines
+        .iter()
+        .enumerate()
+        .flat_map(|(line, named)| {
+            let places = figure.places.iter().enumerate();
+            places.map(move |(place, at)| {
+                json!({
+                    "line": named.name,
+                    "ordering": named.ordering,
+                    "opt": named.opt,
+                    "place": at.name,
+                    "ours": measured.ours(line, place),
+                    "paper": measured.printed(line, place),
+                })
             })
-        })
-    });
+        });
     let claims = judge::claims(measured).into_iter().map(|claim| {
         json!({ "says": claim.says, "paper": claim.paper, "ours": claim.ours, "holds": claim.holds })
     });
@@ -277,5 +295,6 @@ fn figure_value(paper: &Paper, measured: &MeasuredFigure) -> Value {
         "values": values.collect::<Vec<_>>(),
         "claims": claims.collect::<Vec<_>>(),
         "differences": differences.collect::<Vec<_>>(),
+        "left_out": measured.of.left_out,
     })
 }

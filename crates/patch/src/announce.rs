@@ -1,4 +1,4 @@
-//! What there is already, for a hook that comes later.
+//! Tells a hook that is set late of the patches that exist already.
 
 use crate::graph::{Graph, NIL, State};
 use crate::{BlockId, Event, Hook, PatchKind};
@@ -26,7 +26,8 @@ impl Graph {
             let index = index as u32;
             match p.state {
                 State::Empty => self.announce_one(index, hook),
-                // All that is left of it is what left it.
+                // No block is left in the run: it only waits for the parts that were taken out of
+                // it.
                 State::Run if p.offset == 0 => self.announce_one(index, hook),
                 _ => {}
             }

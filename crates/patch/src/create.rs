@@ -63,19 +63,19 @@ pub(crate) fn flip(block: &mut [u8], offset: u32, mask: u32) {
     }
 }
 
-/// A patch whose dependencies lead through more blocks than this does not become hard. A hard patch
-/// cannot be rolled back: its block is not written before all blocks on that way are. Everything else
-/// that changed in the block is held up with it. Without a limit such ways join, from directory to
-/// directory, until one leads through every block of the inode table, and each of them costs a write
-/// and a flush. Contents of files, bitmaps and the deepest pointers stay below the limit.
+/// Blocks that the chain of dependencies of a hard patch may lead through. A hard patch cannot be
+/// rolled back, so its block, with everything else that changed in it, is not written before all
+/// blocks of the chain are. Without a limit chains join, from directory to directory, until one
+/// leads through every block of the inode table, and each of these costs a write and a flush.
+/// Contents of files, bitmaps and the deepest pointers stay below the limit.
 const DEPTH_OF_HARD: u8 = 2;
 
-/// How a change lies to the soft patches of its block.
+/// How a change overlaps the soft patches of its block.
 #[derive(Clone, Copy, Default)]
 struct Overlap {
-    /// Some overlap it.
+    /// At least one of them overlaps it.
     any: bool,
-    /// The one that does, where there is just one.
+    /// The overlapping patch, where there is just one.
     only: Option<u32>,
     /// It is a flip, nothing overlaps it, and there are flips of other bits of its word.
     same_word: bool,
@@ -92,8 +92,8 @@ enum Hardness {
 
 impl Graph {
     /// Changes a block: applies `change` to `bytes` (the block's newest bytes) and records it as a
-    /// patch that is on disk no earlier than each of what it is stated to come after. Returns the
-    /// patch that now holds the change, possibly one that existed.
+    /// patch that is on disk no earlier than each patch in `stating.after`. Returns the patch that
+    /// now holds the change, possibly one that existed.
     ///
     /// Dead ids among the dependencies count for nothing. Overlaps with earlier patches of the
     /// block need not be stated.
@@ -164,8 +164,8 @@ impl Graph {
 
     /// Whether [`create`](Self::create) would have the change be a part of `into`, a patch of the
     /// same block that is neither on the disk nor on its way, so that the two reach the disk
-    /// together or not at all. Only "yes" is certain: where the block is settled, what joins hangs
-    /// on each dependency.
+    /// together or not at all. Only "yes" is certain: for a block with a settled patch, or with a
+    /// part in a run, the answer is always "no".
     pub fn would_join(
         &mut self,
         block: BlockId,
@@ -267,14 +267,15 @@ impl Graph {
         (soft, false)
     }
 
-    /// Whether a patch may wait for what a change that stands so depends on.
+    /// Whether `target` may be made to wait for `deps`, the dependencies of a change with this
+    /// standing.
     fn may_wait_for(&self, target: u32, deps: &[u32], standing: Standing) -> bool {
         standing != Standing::Apart || !self.brings_more_to_wait_for(target, deps)
     }
 
-    /// How the change lies to the block's soft patches. A look at the block's zones answers for
-    /// most changes; only where they meet are patches compared, and of a crowded block only those
-    /// of the same zones.
+    /// How the change overlaps the block's soft patches. A look at the block's zones answers for
+    /// most changes. Only where the zones meet are patches compared, and of a crowded block only
+    /// those of the same zones.
     fn overlapped_softs(&self, block: BlockId, change: &Change<'_>) -> Overlap {
         let b = &self.blocks[block.0 as usize];
         let mut found = Overlap::default();
@@ -286,7 +287,7 @@ impl Graph {
             if self.overlaps(index, change) {
                 found.only = if found.any { None } else { Some(index) };
                 if std::mem::replace(&mut found.any, true) {
-                    // Which others there are makes no difference.
+                    // Two are enough: which further ones there are makes no difference.
                     return ControlFlow::Break(());
                 }
             } else if p.state == State::Bits {
@@ -393,10 +394,11 @@ impl Graph {
         false
     }
 
-    /// Whether dependencies may lead to `target`. What `joined` depends on already, as far as a
-    /// short look shows, leads neither to it nor to anything that lies on top of it: a file that
-    /// grows depends on the same indirect block with every write, and on whatever that stands for,
-    /// which no search would get through. `below` never leads to `target`.
+    /// Whether `deps` may lead to `target`. Dependencies that `joined` has already, as far as a
+    /// short look shows, are not searched: the graph is acyclic, so they lead neither to `joined`
+    /// nor to anything that lies on top of it. This matters for a growing file: its every write
+    /// depends on the same indirect block, and on more behind that than a search gets through.
+    /// `below` never leads to `target` either.
     pub(crate) fn leads_to(
         &mut self,
         deps: &[u32],
@@ -404,7 +406,7 @@ impl Graph {
         below: u32,
         target: Target,
     ) -> bool {
-        // What most changes wait for, new contents, waits for nothing itself.
+        // Most changes wait for new contents, which wait for nothing themselves.
         if deps.iter().all(|d| self.is_dead_end(*d, target)) {
             return false;
         }

@@ -23,10 +23,10 @@ type Crowd = [Vec<u32>; ZONES];
 /// The crowded blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Crowds {
-    /// Where in `crowds` a block's is.
+    /// Index in `crowds` of each crowded block's lists.
     of_block: FxHashMap<u32, usize>,
     crowds: Vec<Crowd>,
-    /// Those that are of no block and empty.
+    /// Indices in `crowds` of lists that belong to no block and are empty.
     spare: Vec<usize>,
 }
 
@@ -83,8 +83,8 @@ impl Graph {
         }
     }
 
-    /// Lists a patch under zones; false where the block has none so far behind its beginning, and
-    /// there is no crowd any more.
+    /// Lists a patch under zones. False where it lies behind the last zone that a crowd has: then
+    /// the crowd is dissolved.
     fn list_in_crowd(
         &mut self,
         block: u32,
@@ -116,7 +116,7 @@ impl Graph {
             return;
         }
         for zone in range.into_iter().flat_map(zones_of) {
-            // The order tells which came first.
+            // `remove` keeps the order of the list, which tells which patch came first.
             if let Some(at) = crowd[zone].iter().position(|i| *i == index) {
                 crowd[zone].remove(at);
             }
@@ -163,7 +163,7 @@ impl Graph {
         let first_zone = *zones.start();
         for zone in zones.take_while(|z| *z < ZONES) {
             for index in &crowd[zone] {
-                // One that lies in several of the zones is looked at in the first of them.
+                // A patch in several of the zones is looked at in the first of them only.
                 let starts = self.range_of(*index).map_or(0, |r| *zones_of(r).start());
                 if zone == starts.max(first_zone) && look(*index).is_break() {
                     return;
@@ -172,8 +172,9 @@ impl Graph {
         }
     }
 
-    /// The same, the newest first as far as they share bytes with the range: what a patch gained by
-    /// growing it shared with no other then, so that it comes after those that were there.
+    /// The same, the newest first among those that share bytes within the range. (A patch that grew
+    /// into a zone is listed there behind newer ones, but it shares no bytes of the zone with
+    /// them.)
     pub(crate) fn for_each_near_from_newest(
         &self,
         block: u32,
@@ -181,7 +182,7 @@ impl Graph {
         mut look: impl FnMut(u32) -> ControlFlow<()>,
     ) {
         let zones = zones_of(range);
-        // Several lists do not tell which came first.
+        // The order is known within one zone's list, not across several.
         let is_one = zones.start() == zones.end() && *zones.end() < ZONES;
         if let Some(crowd) = self.crowd_of(block).filter(|_| is_one) {
             let _ = crowd[*zones.start()]

@@ -77,7 +77,7 @@ impl Graph {
 
     /// Reports a token by [`take_fired`](Self::take_fired) once a hard patch has committed:
     /// `token`, or the one that was asked for earlier, which is returned. `None` where the patch is
-    /// not live or not hard; an empty patch that depends on it does then.
+    /// not live or not hard; there an empty patch that depends on it can be watched.
     pub fn watch(&mut self, on: PatchId, token: u64) -> Option<u64> {
         let index = self.index_of(on)?;
         let p = &mut self.patches[index as usize];
@@ -118,8 +118,8 @@ impl Graph {
     }
 
     /// Makes an empty patch, held until it is released, that stands for a transaction: what depends
-    /// on it is changed as a whole or not at all. So however many transactions it comes after,
-    /// blocks that depend on it need no undo data on that account.
+    /// on it is changed as a whole or not at all. It does not count in the depth of what depends on
+    /// it, so blocks need no undo data however many transactions come before.
     pub fn create_transaction(&mut self, dependencies: &[PatchId]) -> PatchId {
         let id = self.create_empty(dependencies, None, true);
         if let Some(index) = self.index_of(id) {

@@ -5,14 +5,14 @@ use crate::settle::Flights;
 use crate::undo::{Undo, UndoStore};
 use crate::{Counters, Event, Hook, Optimisations};
 
-/// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a
-/// short look goes through.
+/// Edges that a short look for `after → before` goes through: this many of the newest dependencies
+/// of `after`, and of the newest dependents of `before`.
 pub(crate) const LOOK: usize = 16;
 
 /// The end of an intrusive list; no patch, edge or block.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// A block, as the graph's owner numbers it: small dense numbers, for they index a table.
+/// A block, as the graph's owner numbers it: small dense numbers, since they index a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
@@ -31,8 +31,8 @@ impl PatchId {
         generation: 0,
     };
 
-    /// The place in a table of live patches, and which of its users this one is: for tables beside
-    /// the graph.
+    /// The patch's slot in the table of live patches, and the generation that tells it from earlier
+    /// users of the slot: a key for tables beside the graph.
     pub fn place(self) -> (u32, u32) {
         (self.index, self.generation)
     }
@@ -53,7 +53,7 @@ pub enum PatchKind {
     Run,
 }
 
-/// A look at a live patch.
+/// What is known of a live patch.
 #[derive(Clone, Copy, Debug)]
 pub struct PatchInfo {
     /// Its kind.
@@ -105,8 +105,8 @@ pub(crate) struct Patch {
     /// First edge from a patch that depends on this one.
     pub(crate) afters: u32,
     pub(crate) befores_count: u32,
-    /// The last search that came by. While a write is put together: how many of `befores` go along
-    /// (see `Graph::choose`).
+    /// The last search that visited it. While a write is put together: how many of its dependencies
+    /// go along (see `Graph::choose`).
     pub(crate) mark: u32,
     /// First of the patches that were merged into this one (linked by their `next_in_block`).
     pub(crate) forwards: u32,
@@ -118,17 +118,17 @@ pub(crate) struct Patch {
     pub(crate) held: bool,
     /// Empty and hard patches: somebody wants to hear of its commit.
     pub(crate) watched: bool,
-    /// How many blocks its longest chain of dependencies leads through, as far as it was known when
-    /// they were added. What committed since is not taken off, and what dependencies came to wait
-    /// for later is not added. Or [`DEPTH_OF_TRANSACTION`].
+    /// Blocks that its longest chain of dependencies leads through, as known when the dependencies
+    /// were added: a commit since then does not lower it, and what its dependencies came to wait
+    /// for later does not raise it. Or [`DEPTH_OF_TRANSACTION`].
     pub(crate) depth: u8,
-    /// How far it is from taking on nothing more to wait for. Of a run: whether a write has taken
-    /// up some of it.
+    /// How far it is from being settled (see `settle.rs`). Of a run: whether a write has taken up
+    /// some of it.
     pub(crate) flights: Flights,
     pub(crate) undo: Undo,
 }
 
-/// The depth of an empty patch that stands for a transaction: it counts for none.
+/// The depth of an empty patch that stands for a transaction: it adds nothing to other depths.
 pub(crate) const DEPTH_OF_TRANSACTION: u8 = u8::MAX;
 
 impl Patch {
@@ -155,7 +155,7 @@ pub(crate) struct Edge {
 pub(crate) const PATCH_BYTES: u64 = size_of::<Patch>() as u64;
 /// Bytes that one dependency takes.
 pub(crate) const EDGE_BYTES: u64 = size_of::<Edge>() as u64;
-/// Bytes that a block takes in a run: three numbers of its entry are for that alone.
+/// Bytes that a block in a run takes: the three fields of its entry that only runs use.
 pub(crate) const RUN_BLOCK_BYTES: u64 = 12;
 
 #[derive(Clone, Copy, Debug)]
@@ -171,21 +171,22 @@ pub(crate) struct Block {
     /// Edges from patches of other blocks (or from empty patches that something depends on) to
     /// uncommitted patches here.
     pub(crate) external: u32,
-    /// Where in the block its soft patches may lie, 128 bytes a bit (see [`Zones`]).
+    /// Where in the block its soft patches may lie, one bit for 128 bytes (see [`Zones`]).
     pub(crate) zones: Zones,
-    /// The run that its contents are part of (the version in flight, where `prev_in_run` says so).
+    /// The run that the block is part of. If `prev_in_run` is [`RUN_IN_FLIGHT`], the run that its
+    /// version in flight is part of.
     run: u32,
     /// Its neighbours among those blocks of the run that no write has taken up.
     pub(crate) next_in_run: u32,
     pub(crate) prev_in_run: u32,
 }
 
-/// In place of a block's neighbour in its run: its part of the run is in flight.
+/// Value of `prev_in_run` while the block's part of its run is in flight.
 const RUN_IN_FLIGHT: u32 = NIL - 1;
 
-/// A summary of ranges within a block: one bit for each 128 bytes, around again after 4096. What
-/// shares no bit with the summary overlaps nothing in it, and need not be compared with every soft
-/// patch of the block.
+/// A summary of ranges within a block: one bit for each 128 bytes, modulo 4096. A range that shares
+/// no bit with the summary overlaps nothing in it, and need not be compared with every soft patch
+/// of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Zones(u32);
 
@@ -260,11 +261,11 @@ impl Block {
 /// How a new patch stands to the others of its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// As is cheapest: one with the others where that can be.
+    /// As is cheapest: merged with others, and without undo data, where that is possible.
     #[default]
     Together,
-    /// It keeps its undo data, though it could do without: so that the block can be written at any
-    /// time without it, and without what it depends on.
+    /// It keeps its undo data, though it could do without, so that the block can be written at any
+    /// time without it and without what it depends on.
     WithUndo,
     /// It waits for nothing that others of the block wait for, nor do these wait for what it
     /// depends on. So it keeps its undo data, and where it depends on nothing, the others keep
@@ -275,7 +276,7 @@ pub enum Standing {
 /// What is stated of a new patch beside its change.
 #[derive(Clone, Copy, Debug)]
 pub struct Stating<'a> {
-    /// What it is on the disk no earlier than.
+    /// The patches that it is on the disk no earlier than.
     pub after: &'a [PatchId],
     /// How it stands to the others of its block.
     pub standing: Standing,
@@ -316,7 +317,7 @@ pub struct Graph {
     pub(crate) optimisations: Optimisations,
     pub(crate) counters: Counters,
     pub(crate) hook: Option<Box<dyn Hook>>,
-    /// Tokens of watched empty patches that committed, until the owner takes them.
+    /// Tokens of watched patches that committed, until the owner takes them.
     pub(crate) fired: Vec<u64>,
     /// Blocks that came to have a ready patch, until the owner takes them.
     pub(crate) became_ready: Vec<BlockId>,
@@ -327,9 +328,9 @@ pub struct Graph {
     pub(crate) old_bytes: Vec<u8>,
     pub(crate) undo: UndoStore,
     pub(crate) crowds: Crowds,
-    /// Of each block a bit, 64 in a word: it may have a settled patch.
+    /// One bit for each block, 64 in a word: the block may have a settled patch.
     pub(crate) settled: Vec<u64>,
-    /// The batch that patches go in flight with; counted around.
+    /// The number, modulo 256, of the batch that patches go in flight with.
     pub(crate) flight: u8,
     #[cfg(feature = "planted-errors")]
     pub(crate) planted: Option<crate::planted::Planted>,
@@ -401,9 +402,9 @@ impl Graph {
         self.index_of(id).is_some_and(|index| index != id.index)
     }
 
-    /// Through how many blocks the longest chain of what the patch waits for leads, as far as that
-    /// was known when it was stated; 0 where it is on stable storage or on its way. Counts to 254,
-    /// and a transaction as nothing.
+    /// Blocks that the patch's longest chain of dependencies leads through, as known when they were
+    /// stated. 0 where it is on stable storage or on its way; at most 254. A transaction counts as
+    /// 0.
     pub fn depth(&self, id: PatchId) -> u8 {
         let patch = self.index_of(id).map(|i| &self.patches[i as usize]);
         let patch = patch.filter(|p| !p.in_flight && p.depth != DEPTH_OF_TRANSACTION);
@@ -501,20 +502,20 @@ impl Graph {
             .is_some_and(|b| b.first_ready != NIL || self.run_is_ready(block.0))
     }
 
-    /// Whether the block's version in memory may be written as it is for all that is cheaply known:
-    /// its one patch is ready.
+    /// Whether a cheap look shows that the block's version in memory may be written as it is: it
+    /// has just one patch, which is ready.
     pub fn is_simply_ready(&self, block: BlockId) -> bool {
         self.blocks
             .get(block.0 as usize)
             .is_some_and(|b| b.uncommitted == 1 && self.has_ready(block))
     }
 
-    /// Moves the tokens of watched empty patches that have committed since the last call to `into`.
+    /// Moves the tokens of watched patches that have committed since the last call to `into`.
     pub fn take_fired(&mut self, into: &mut Vec<u64>) {
         into.append(&mut self.fired);
     }
 
-    /// As [`take_fired`](Self::take_fired), of those tokens only that are asked for.
+    /// As [`take_fired`](Self::take_fired), but takes only tokens for which `is_taken` is true.
     pub fn take_fired_where(&mut self, into: &mut Vec<u64>, mut is_taken: impl FnMut(u64) -> bool) {
         let mut is_left = |token: &u64| {
             let taken = is_taken(*token);
@@ -526,7 +527,7 @@ impl Graph {
         self.fired.retain(|token| is_left(token));
     }
 
-    /// Whether a watched empty patch has committed since the last [`take_fired`](Self::take_fired).
+    /// Whether a watched patch has committed since the last [`take_fired`](Self::take_fired).
     pub fn has_fired(&self) -> bool {
         !self.fired.is_empty()
     }

@@ -60,8 +60,7 @@ pub enum Event<'a> {
         /// Its hard patch.
         to: PatchId,
     },
-    /// What a patch was to write never will be: its id now stands for another one, which makes up
-    /// for it.
+    /// A patch will never be written: its id now stands for another one, which makes up for it.
     Supersede {
         /// The patch that is no more.
         from: PatchId,
@@ -75,14 +74,15 @@ pub enum Event<'a> {
         /// The patch.
         id: PatchId,
     },
-    /// What no write has taken up of a block never will be written: its part of a run is gone. Of
-    /// its patches a [`Commit`](Self::Commit) tells.
+    /// The changes of a block that no write has taken up will never be written. Its part of a run
+    /// is gone; each of its patches is told by a [`Commit`](Self::Commit).
     Discard {
         /// The block.
         block: BlockId,
     },
-    /// A patch waits for another one from now on: what was stated, by overlap, or because the other
-    /// one is hard. A patch may be named here just before it is made known.
+    /// A patch waits for another one from now on: because that was stated, because they overlap, or
+    /// because the other one is hard. The event may come just before the one that makes a patch
+    /// known.
     Wait {
         /// The patch that waits.
         after: PatchId,
@@ -123,8 +123,8 @@ pub enum Event<'a> {
         /// The patch.
         id: PatchId,
     },
-    /// A patch that there is already: one of those of which [`Graph::announce`](crate::Graph::announce)
-    /// tells a hook that comes later than they did. Of a run this is said for each of its blocks.
+    /// A patch that existed before the hook was set; see
+    /// [`Graph::announce`](crate::Graph::announce). A run is told once for each of its blocks.
     Present {
         /// The patch.
         id: PatchId,

@@ -43,8 +43,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Checks the edges to what a patch waits for, and counts those that make others wait for a
-    /// block.
+    /// Checks the edges to what a patch waits for, and counts in `external` those by which others
+    /// depend on a block.
     fn check_edges(&self, index: u32, external: &mut [u32]) -> Result<u64, String> {
         let p = &self.patches[index as usize];
         let mut count = 0;
@@ -134,8 +134,8 @@ impl Graph {
         Ok(())
     }
 
-    /// A patch waits for the hard patch of its block, and a soft one for what it overlaps of the
-    /// `earlier` ones, be it through others.
+    /// A patch waits for the hard patch of its block, and a soft one also for those `earlier` ones
+    /// that it overlaps, directly or through others.
     fn check_order(&self, index: u32, earlier: &[u32]) -> Result<(), String> {
         let p = &self.patches[index as usize];
         let waits_for = |other: u32| self.before_indices(index).any(|b| b == other);

@@ -44,12 +44,12 @@
 //! soft. Merging (§4.2, §4.3) asks the same question: may the merged patch's dependencies lead to
 //! itself?
 //!
-//! With both optimisations on (hard patches and merging), changes of several blocks that wait for nothing can be one patch, a
-//! *run* ([`Graph::create_in_run`]).
+//! With both optimisations on (hard patches and merging), changes of several blocks that wait for
+//! nothing can be one patch, a *run* ([`Graph::create_in_run`]).
 //!
 //! Dependencies are given when a patch is made. Only an empty patch, one that changes no bytes, can
-//! be given more of them later, as long as its owner *holds* it, which keeps it from committing. Whether that closes a circle is
-//! searched to the end, without a limit.
+//! be given more of them later, as long as its owner *holds* it, which keeps it from committing.
+//! Whether that closes a circle is searched to the end, without a limit.
 //!
 //! A change that another one makes needless can be taken back before it is written:
 //! [`Graph::supersede`].

@@ -100,7 +100,7 @@ impl Graph {
         }
     }
 
-    /// Ready or not, by what it waits for.
+    /// Puts a patch on the ready list if it waits for nothing, and takes it off otherwise.
     pub(crate) fn update_ready(&mut self, index: u32) {
         let p = &self.patches[index as usize];
         if matches!(p.state, State::Empty | State::Run) || p.in_flight {
@@ -130,7 +130,7 @@ impl Graph {
         }
     }
 
-    /// How deep a patch of `block` lies that depends on `before`.
+    /// The depth that a patch of `block` has by depending on `before`.
     pub(crate) fn depth_on(&self, block: u32, before: u32) -> u8 {
         let b = &self.patches[before as usize];
         if b.in_flight || b.depth == DEPTH_OF_TRANSACTION {
@@ -191,7 +191,8 @@ impl Graph {
         if self.hook.is_some() {
             self.tell_wait(after, before);
         }
-        // What the looks cost altogether stays within a few steps for every edge that is added.
+        // The credit keeps the cost of all these looks within a few steps for each edge that is
+        // added.
         self.thinning_credit += 2;
         let count = self.patches[after as usize].befores_count;
         let is_due = count >= FIRST_THINNED && count.is_power_of_two();
@@ -273,8 +274,8 @@ impl Graph {
         index
     }
 
-    /// An empty patch came to have, or lost, somebody who depends on it: what it depends on counts,
-    /// or counts no more.
+    /// An empty patch or a run got its first dependent, or lost its last one: what it depends on
+    /// now counts as external, or no longer does.
     fn shift_external_of_empty(&mut self, empty: u32, up: bool) {
         if self.planted(Planted::ExternalMissesEmpties) {
             return;
@@ -291,7 +292,7 @@ impl Graph {
         }
     }
 
-    /// Takes an edge out of both lists. Does not look at what the after patch may do now.
+    /// Takes an edge out of both lists. Does not update whether the after patch is ready.
     pub(crate) fn remove_edge(&mut self, edge: u32) {
         let Edge {
             before,
@@ -332,8 +333,8 @@ impl Graph {
         self.counters.edges_live -= 1;
     }
 
-    /// A patch goes in flight: nothing can make it wait any more, so nobody counts as waiting on
-    /// its block through it.
+    /// A patch goes in flight: nothing can make it wait any more, so the edges to it no longer
+    /// count as external to its block.
     pub(crate) fn stop_counting_external(&mut self, index: u32) {
         let mut edge = self.patches[index as usize].afters;
         let mut counted = 0;

@@ -1,4 +1,4 @@
-//! A slow, obviously right model of what a graph may do, to hold the graph against.
+//! A slow, obviously right model of what a graph may do, with which the graph is compared.
 //!
 //! The model knows *changes*, as their maker stated them, never patches: merging must not be
 //! visible. Each change is uncommitted, in flight, committed or (discarded) gone. Whenever the
@@ -44,16 +44,16 @@ struct Item {
 pub struct ModelClosure {
     /// Something is not on disk yet.
     pub live: bool,
-    /// Some of it is in flight, and waited for by another block, by an empty change or as a target:
-    /// a graph must know.
+    /// Some of it is in flight, and is a target or waited for by another block or an empty change:
+    /// the graph must report it.
     pub in_flight: bool,
-    /// Some of it is in flight.
+    /// Some of it is in flight: the graph may report it.
     pub may_be_in_flight: bool,
     /// Some of it is a held empty change.
     pub held: bool,
 }
 
-/// The model; changes are known by the number in which they were made.
+/// The model; changes are numbered in the order in which they were made.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     items: Vec<Item>,
@@ -151,9 +151,8 @@ impl Model {
         self.items[number].held
     }
 
-    /// Nothing needs the block's changes any more that no write has taken up: what depends on them
-    /// is free of them. What they did to the block's bytes is from now on what it had before,
-    /// should it be used again.
+    /// Discards the block's changes that no write has taken up: what depends on them need not wait.
+    /// Should the block be used again, what they did to its bytes counts as its earlier contents.
     pub fn discard(&mut self, block: BlockId) {
         for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
             if item.state == State::Uncommitted {
@@ -164,7 +163,8 @@ impl Model {
     }
 
     /// The block's changes that no write has taken up need not be written, because change `by`
-    /// makes up for them. What they did to the block's bytes is from now on what it had before.
+    /// makes up for them. What they did to the block's bytes counts as its earlier contents from
+    /// now on.
     pub fn supersede(&mut self, block: BlockId, by: usize) {
         for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
             if item.state == State::Uncommitted {

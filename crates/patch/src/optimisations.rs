@@ -3,8 +3,8 @@
 /// Which of the paper's optimisations are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optimisations {
-    /// Hard patches: no undo data where nothing can force a patch back (§4.1), one of them a block,
-    /// soft-to-hard conversion (§4.2).
+    /// Hard patches: no undo data where nothing can force a patch back (§4.1), with at most one
+    /// hard patch for each block, and soft-to-hard conversion (§4.2).
     pub hard: bool,
     /// Overlap merging, and that of bits (§4.3).
     pub merge: bool,

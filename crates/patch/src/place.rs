@@ -9,7 +9,8 @@ use crate::search::Target;
 use crate::undo::{Packed, Undo};
 use crate::{BlockId, Change, Event};
 
-/// Patches of fewer bytes keep all that was there before.
+/// Bytes from which on a patch may keep only the old bytes that it changes. Smaller patches keep
+/// all.
 const DIFFERENCE_FROM: usize = 128;
 
 impl Graph {
@@ -136,9 +137,9 @@ impl Graph {
     }
 
     /// Whether a change can be joined to a soft patch that it overlaps (§4.3): it can where none of
-    /// its dependencies leads back. Bits are independent of each other and stay so: a flip is
-    /// joined to a patch of several bits only where it brings them nothing new to wait for, or
-    /// flips them all.
+    /// its dependencies leads back to the patch. Bits are independent of each other and stay so: a
+    /// flip is joined to a patch of several bits only where it brings them nothing new to wait for,
+    /// or flips them all.
     pub(crate) fn can_merge_into(
         &mut self,
         target: u32,
@@ -180,9 +181,9 @@ impl Graph {
         }
     }
 
-    /// Has a soft patch come after those that its change overlaps, the newest first. Behind one
-    /// that covers the change nothing is looked at: what the change overlaps of that this one does
-    /// too, and comes after it.
+    /// Makes a soft patch depend on those that its change overlaps, the newest first. The look ends
+    /// with one that covers the change: that one depends itself on whatever older patch the change
+    /// overlaps.
     fn come_after_overlapped(&mut self, index: u32, block: BlockId, change: &Change<'_>) {
         let mut overlapped = std::mem::take(&mut self.starts);
         overlapped.clear();
@@ -206,9 +207,9 @@ impl Graph {
         self.before_indices(index).any(|b| b == on)
     }
 
-    /// The first flips of a word that wait for exactly `deps` (and, as everything on the block
-    /// does, for its hard patch). Joined to them a flip makes nothing wait longer: both wait for
-    /// the same, and so does, through them, no matter what depends on either.
+    /// The first patch of flips of a word that waits for exactly `deps` (and, as everything on the
+    /// block does, for its hard patch). A flip that joins it makes nothing wait longer, since both
+    /// wait for the same.
     pub(crate) fn same_word_and_dependencies(
         &self,
         block: BlockId,
@@ -217,7 +218,8 @@ impl Graph {
     ) -> Option<u32> {
         let block = block.0;
         let hard = self.blocks[block as usize].hard;
-        // A patch in flight on this block is on disk before any later version of it.
+        // Not counted: the hard patch, and a patch of this block in flight, which is on disk before
+        // any later version of the block.
         let counts = |g: &Graph, d: u32| {
             let p = &g.patches[d as usize];
             d != hard && !(p.block == block && p.in_flight)
@@ -277,8 +279,7 @@ impl Graph {
         }
     }
 
-    /// Makes a soft patch cover `range` too; the bytes it gains are, so far, as they were before
-    /// it.
+    /// Makes a soft patch cover `range` too. The bytes that it gains are not changed yet.
     fn extend_range(&mut self, target: u32, bytes: &[u8], (start, end): (u32, u32)) {
         let p = &self.patches[target as usize];
         let (old_start, old_end) = (p.offset, p.offset + p.len);
@@ -293,7 +294,8 @@ impl Graph {
         let mut old = std::mem::take(&mut self.old_bytes);
         old.clear();
         if is_difference {
-            // Only what the patch made shows what was there before, and newer ones may lie upon it.
+            // A difference can be put back only into bytes as the patch left them, so newer patches
+            // are taken back first.
             old.extend_from_slice(bytes);
             self.take_back(self.blocks[block].last, target, &mut old);
             old.truncate(new_range.end);
@@ -305,7 +307,7 @@ impl Graph {
                 self.undo.restore(undo, &mut old[inner]);
             }
         }
-        // What was kept before is kept again, and not counted as new.
+        // Undo bytes that were held before are not counted a second time.
         self.counters.undo_bytes_total -= self.undo.held_bytes(undo);
         self.drop_undo(target);
         let undo = self.undo.keep(&old, self.is_frugal());
@@ -329,9 +331,9 @@ impl Graph {
         self.optimisations.hard || self.optimisations.merge
     }
 
-    /// Whether a new patch of `bytes` of a block may keep only what it makes differ. A patch of a
-    /// whole block may where one of the newest has all that was there before, so that a rollback of
-    /// thousands need not go through all of them.
+    /// Whether a new patch of `bytes` bytes may keep only the old bytes that it changes. A patch of
+    /// a whole block may only if one of the newest keeps all the old bytes: a rollback of thousands
+    /// of patches then starts at one like that, and need not go through all of them.
     fn may_keep_difference(&self, block: BlockId, bytes: usize, block_bytes: usize) -> bool {
         if !self.is_frugal() || bytes < DIFFERENCE_FROM {
             return false;

@@ -28,9 +28,9 @@ pub enum Planted {
     ConvertDespiteExternal,
     /// A change is merged into a patch that it overlaps although its dependencies lead back.
     OverlapMergeIgnoresSearch,
-    /// A patch that is merged away takes its dependencies with it.
+    /// A patch that is merged away loses its dependencies.
     ForwardLosesDependencies,
-    /// A patch that is merged away takes those who wait for it with it.
+    /// A patch that is merged away loses its dependents.
     ForwardLosesDependents,
     /// A second version of a block goes in flight.
     SecondInFlight,
@@ -38,7 +38,7 @@ pub enum Planted {
     ReadyTooEarly,
     /// A patch goes along although it waits for one of another block.
     GoesAlongTooEarly,
-    /// What waits for a held empty patch goes along with what the empty patch stands for.
+    /// A patch that waits for a held empty patch goes along with what the empty patch stands for.
     HeldGoesAlong,
     /// Patches are rolled back oldest first.
     RollbackInWrongOrder,
@@ -56,7 +56,7 @@ pub enum Planted {
     CancelledFlipsForget,
     /// Flips are merged per word although they depend on different things.
     BitsMergeIgnoresDependencies,
-    /// With the duplicates among what a patch depends on goes all the rest of it.
+    /// All dependencies of a patch are dropped with the duplicates among them.
     ThinnedTooMuch,
     /// An edge to another block is not counted.
     ExternalNotIncremented,
@@ -66,7 +66,7 @@ pub enum Planted {
     ExternalMissesEmpties,
     /// A patch that grows by a merge does not enter the zones that it grows into.
     ZonesForgotten,
-    /// What waits for a discarded patch never hears that it need not.
+    /// Dependents of a discarded patch never learn that they need not wait.
     DiscardForgetsDependents,
     /// A discarded patch is still waited for.
     DiscardKeepsEdges,
@@ -78,11 +78,11 @@ pub enum Planted {
     ClosureTooShort,
     /// A run commits before the last of its blocks is on disk.
     RunCommitsEarly,
-    /// A block that leaves its run is not waited for by those who wait for the run.
+    /// Dependents of a run do not wait for a block that left it.
     SplitForgetsRun,
     /// A run with something to wait for is ready at once.
     RunDoesNotWait,
-    /// What leaves a run that waits does not wait.
+    /// A block that leaves a waiting run does not wait.
     PartDoesNotWait,
     /// The searches do not know which blocks a run is about.
     SearchOverlooksRuns,
@@ -90,7 +90,7 @@ pub enum Planted {
     ClosureMissesRuns,
     /// A change is superseded by one that waits for it.
     SupersededInACircle,
-    /// What waits for a superseded change need not.
+    /// Dependents of a superseded change wait for nothing in its place.
     SupersededForgetsDependents,
 }
 

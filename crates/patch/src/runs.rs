@@ -5,12 +5,11 @@
 //! taken back, and a patch for each says nothing that one patch for all does not say. A run is that
 //! patch. It commits when each of its blocks has been written.
 //!
-//! A block belongs to a run as long as nothing else is pending on it but changes that wait for what
-//! the run waits for. Like a hard patch, its part of the run is in every version of the block, and
-//! every later patch of the block depends on the run (on all of it: this waits for more than it
-//! must, and as the run waited for it already this closes no circle). A later change that may go
-//! without undo data but waits for something else takes the block out of the run: it becomes an
-//! ordinary hard patch that the run waits for.
+//! A block belongs to a run until it is written, or until a further change comes that needs no undo
+//! data but waits for something else. That takes the block's part out of the run: it becomes an
+//! ordinary hard patch that the run waits for. Like a hard patch, the part is in every version of
+//! the block, and every later patch of the block depends on the run. (On all of it, which is more
+//! than it must wait for. This closes no circle: nothing depends on a new patch.)
 //!
 //! No block joins a run any more once one of its blocks went to the device. So what waits for a run
 //! waits for a bounded time, however fast its file grows.
@@ -69,8 +68,8 @@ impl Graph {
         Some(self.add_to_run(block, change, stating.after, run, waits_for))
     }
 
-    /// What a run with this change is to wait for, `NIL` for nothing; `None` where it can be in
-    /// none, or something is pending on its block.
+    /// What the run of such a change waits for: an empty patch, or `NIL` for nothing. `None` where
+    /// the change can be in no run, or something is pending on its block.
     fn in_run_after(&mut self, block: BlockId, stating: Stating<'_>) -> Option<u32> {
         let b = self.block_mut(block);
         let busy = b.uncommitted > 0 || b.run_in_flight().is_some();
@@ -115,14 +114,14 @@ impl Graph {
         id
     }
 
-    /// Whether a change of which this is stated will be a part of a run, if nothing is pending on
-    /// its block.
+    /// Whether a change with this `stating` will be a part of a run, if nothing is pending on its
+    /// block.
     pub fn goes_into_runs<'a>(&self, stating: impl Into<Stating<'a>>) -> bool {
         self.runs_after(stating.into()).is_some()
     }
 
-    /// What a run with a change of which this is stated is to wait for, `NIL` for nothing; `None`
-    /// where it can be in none.
+    /// What the run of a change with this `stating` waits for: an empty patch, or `NIL` for
+    /// nothing. `None` where the change can be in no run.
     fn runs_after(&self, stating: Stating<'_>) -> Option<u32> {
         if !self.optimisations.hard
             || !self.optimisations.merge
@@ -202,7 +201,7 @@ impl Graph {
         self.blocks[block as usize].run()
     }
 
-    /// Takes the block out of the list of its run; the run, which still counts it.
+    /// Takes the block out of the list of its run. Returns the run, which still counts the block.
     fn unlink_from_run(&mut self, block: BlockId) -> Option<u32> {
         let index = self.run_of(block.0)?;
         let b = &mut self.blocks[block.0 as usize];
@@ -216,8 +215,8 @@ impl Graph {
         } else {
             self.patches[index as usize].len = next;
         }
-        // From here on it takes no further blocks, or it might never be done; but for one that
-        // cannot be done yet anyhow.
+        // A run that is ready takes no further blocks from here on, or it might never be done. One
+        // that still waits does: it cannot be done yet anyhow.
         let run = &mut self.patches[index as usize];
         run.held |= run.ready;
         Some(index)
@@ -233,8 +232,8 @@ impl Graph {
         Some(index)
     }
 
-    /// The block's part of a run in flight is on disk. The run, where that was the last it waited
-    /// for.
+    /// The block's part of a run in flight is on disk. Returns the run if it waited for nothing
+    /// else.
     pub(crate) fn complete_run(&mut self, block: BlockId) -> Option<u32> {
         let b = &mut self.blocks[block.0 as usize];
         let index = b.run_in_flight()?;
@@ -242,8 +241,8 @@ impl Graph {
         self.one_block_less(index).then_some(index)
     }
 
-    /// What the run was to write to the block need not be written. The run, where that was the last
-    /// it waited for.
+    /// What the run was to write to the block need not be written. Returns the run if it waited for
+    /// nothing else.
     pub(crate) fn discard_from_run(&mut self, block: BlockId) -> Option<u32> {
         let index = self.unlink_from_run(block)?;
         self.blocks[block.0 as usize].leave_run();
@@ -267,7 +266,8 @@ impl Graph {
         Some(self.id_of(b.run().or(b.run_in_flight())?))
     }
 
-    /// A run that waits and has no block left waits for nothing any more but for what left it.
+    /// A waiting run that has no block left stops waiting for its empty patch: from now on it waits
+    /// only for the parts that were taken out of it.
     fn end_waiting_without_blocks(&mut self, index: u32) {
         let run = &mut self.patches[index as usize];
         if run.offset > 0 || run.ready {
@@ -296,8 +296,8 @@ impl Graph {
         run.offset == 0 && run.befores_count == 0
     }
 
-    /// The block's part of its run becomes a hard patch of its own, for something is to go along
-    /// with it that waits. What waits for the run waits for that patch.
+    /// The block's part of its run becomes a hard patch of its own, because a change that waits for
+    /// something else is about to join it. What waits for the run also waits for that patch.
     pub(crate) fn split_from_run(&mut self, block: BlockId) {
         if let Some((run, hard)) = self.part_from_run(block) {
             self.run_waits_for_part(run, hard, block);
@@ -305,8 +305,8 @@ impl Graph {
     }
 
     /// Takes the block out of its run: its part is a patch of its own from now on, which the run
-    /// waits for, so that somebody may wait for less than the whole run. The patch; `None` where no
-    /// part of a run is pending on the block, or on its way.
+    /// waits for, so that somebody may wait for less than the whole run. Returns the patch; `None`
+    /// where no part of a run is pending on the block or on its way.
     pub fn take_from_run(&mut self, block: BlockId) -> Option<PatchId> {
         let b = self.blocks.get(block.0 as usize)?;
         let in_flight = b.run_in_flight();
@@ -318,9 +318,9 @@ impl Graph {
         Some(self.id_of(hard))
     }
 
-    /// Takes the block out of its run, which nobody waits for on its account any more: its part is
-    /// a patch of its own from now on, and the run does not wait for that. `None` where no part of
-    /// a run is pending on the block, or a patch depends on the run.
+    /// Takes the block out of its run: its part is a patch of its own from now on, and the run does
+    /// not wait for that. Returns the patch; `None` where no part of a run is pending on the block,
+    /// or where a patch depends on the run.
     pub fn leave_run(&mut self, block: BlockId) -> Option<PatchId> {
         let run = self.blocks.get(block.0 as usize)?.run()?;
         if self.patches[run as usize].afters != NIL {

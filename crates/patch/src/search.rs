@@ -80,8 +80,8 @@ impl Graph {
         self.search_mark
     }
 
-    /// A mark that no patch bears yet, and nor do as many as there are edges that follow it. A
-    /// caller that gives these to patches moves `search_mark` to the last.
+    /// The first of a row of marks, one for each edge, that no patch bears yet. A caller that gives
+    /// them to patches moves `search_mark` to the last one given.
     pub(crate) fn first_of_marks(&mut self) -> u32 {
         if self.search_mark > u32::MAX - 2 - self.edges.len() as u32 {
             self.search_mark = u32::MAX;

@@ -1,4 +1,4 @@
-//! An end to what a patch waits for.
+//! Settling: from some moment on a patch takes on nothing more to wait for.
 //!
 //! A change that is merged into a patch brings what it waits for along. A file that grows by a
 //! block every second merges its new size into the same patch of its inode, which waits for one
@@ -8,13 +8,13 @@
 //! then on, and changes that would wait for more become patches of their own, with undo data, on
 //! top of it.
 //!
-//! What waits for a transaction is not kept from waiting for the next one too: a bitmap that every
-//! transaction changes would get undo data for each bit otherwise, once the log's tail waits for
-//! it. Who waits then waits for a commit more.
+//! A patch settles when somebody waits for it ([`Graph::settle`]), and when things that it waits
+//! for went in flight with [`MOST_FLIGHTS`] batches. Settling with the first batch would be safe as
+//! well, but PostMark's inodes would then be written 14,000 times with a rollback.
 //!
-//! That is when somebody waits for it ([`Graph::settle`]), and when something that it waits for
-//! went in flight with [`MOST_FLIGHTS`] batches. The first of them would be safe as well, but
-//! PostMark's inodes would be written 14,000 times with a rollback then.
+//! Waiting for a further transaction is allowed even then: otherwise a bitmap that every
+//! transaction changes would get undo data for each bit, once the log's tail waits for it. Whoever
+//! waits for the bitmap then waits for one more commit.
 
 use crate::graph::{DEPTH_OF_TRANSACTION, Graph, LOOK, NIL, State};
 use crate::{Event, PatchId};
@@ -23,8 +23,8 @@ use crate::{Event, PatchId};
 /// wait for.
 const MOST_FLIGHTS: u8 = 4;
 
-/// How far a patch is from being settled: with how many batches something that it waits for went in
-/// flight, and the last of these, in four bits each.
+/// How far a patch is from being settled, in four bits each: the number of batches with which
+/// things that it waits for went in flight, and the last of these batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flights(u8);
 
@@ -35,7 +35,7 @@ impl Flights {
         self.0 >> 4 == MOST_FLIGHTS
     }
 
-    /// Notes a batch, counted around after 16. False where it is noted already.
+    /// Notes a batch, whose number counts modulo 16. False if it is the last one noted.
     pub(crate) fn note(&mut self, batch: u8) -> bool {
         let noted = self.0 >> 4;
         let is_new = noted == 0 || self.0 & 15 != batch & 15;
@@ -47,8 +47,8 @@ impl Flights {
 }
 
 impl Graph {
-    /// From now on patches and what they wait for take on nothing more to wait for: for somebody
-    /// who waits for them.
+    /// Settles patches and all that they wait for, because somebody waits for them: from now on
+    /// they take on nothing more to wait for.
     pub fn settle(&mut self, targets: &[PatchId]) {
         self.emit(&Event::Settle { targets });
         let mut stack = std::mem::take(&mut self.stack);
@@ -76,7 +76,7 @@ impl Graph {
         self.flight = self.flight.wrapping_add(1);
     }
 
-    /// A patch goes in flight: a step for those that wait for it, be it directly or through empty
+    /// A patch goes in flight: notes the batch in those that wait for it, directly or through empty
     /// patches.
     pub(crate) fn note_flight(&mut self, index: u32) {
         let home = self.patches[index as usize].block;
@@ -93,9 +93,9 @@ impl Graph {
                 let p = &mut self.patches[after as usize];
                 // What lies on top of it in its own block comes after it anyway.
                 let is_above = p.state != State::Empty && p.block == home;
-                // An empty patch that has passed enough on takes on nothing itself. Who came to
-                // wait for it later is told by whatever else it comes to wait for; and a chain of a
-                // thousand of them is not walked with every batch.
+                // An empty patch that has passed on enough batches need not pass on more, so a
+                // chain of a thousand of them is not walked with every batch. A patch that came to
+                // wait for it later is settled by its other dependencies.
                 let has_passed_on = p.state == State::Empty && p.flights.is_settled();
                 if p.state == State::Run || is_above || has_passed_on || !p.flights.note(batch) {
                     continue;
@@ -111,10 +111,10 @@ impl Graph {
         self.stack = stack;
     }
 
-    /// Whether a change with these dependencies would have a patch of its block wait for something
-    /// that it does not wait for already, as far as a short look shows. A transaction does not
-    /// count: it ends, and a block that the next one changes before it was written stays back until
-    /// that one has ended too.
+    /// Whether a change with these dependencies would make `patch` wait for something that it does
+    /// not wait for already, as far as a short look shows. A transaction does not count: it ends,
+    /// and a block that the next transaction changes before it was written stays back until that
+    /// one has ended too.
     pub(crate) fn brings_more_to_wait_for(&self, patch: u32, deps: &[u32]) -> bool {
         let is_transaction = |d: u32| {
             let p = &self.patches[d as usize];

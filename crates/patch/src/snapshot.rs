@@ -118,7 +118,7 @@ impl Graph {
                     id: self.id_of(*run),
                     kind: PatchKind::Hard,
                     block: Some(BlockId(*block)),
-                    // Parts that left the run are waited for by the run as a whole only.
+                    // Not for the parts that left the run: only the run as a whole waits for these.
                     befores: (self.before_indices(*run))
                         .filter(|before| self.run_waits_for(*run, *before))
                         .map(|before| place[before as usize])

@@ -74,7 +74,7 @@ impl Graph {
         found
     }
 
-    /// A caller that asks about a patch that is no more is told of the one that it stands for.
+    /// Moves the token of a superseded patch to the patch that its id stands for from now on.
     fn move_token(&mut self, from: u32, to: u32) {
         let token = {
             let p = &mut self.patches[from as usize];

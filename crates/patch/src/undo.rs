@@ -10,10 +10,10 @@ pub(crate) enum Undo {
     Flip { covered: Packed },
     /// They were all zero.
     Zero,
-    /// They fit into the patch. Zeros follow.
+    /// They fit into the patch; those behind these eight were zero.
     Inline([u8; 8]),
-    /// They are in this slot of the [`UndoStore`]: all of them up to the zeros at their end, or
-    /// those that the patch made differ.
+    /// They are in this slot of the [`UndoStore`]: all of them but the zeros at their end, or only
+    /// those that the patch changed.
     Stored(Packed),
 }
 
@@ -49,18 +49,19 @@ pub(crate) struct UndoStore {
     difference: Vec<u8>,
 }
 
-/// A part of a buffer.
+/// Undo data in a buffer.
 #[derive(Debug, Default)]
 struct Kept {
     buffer: Box<[u8]>,
     len_bytes: usize,
-    /// It holds [pieces](Pieces): the rest is as after the patch.
+    /// The buffer holds [pieces](Pieces); the patch did not change the bytes outside of them.
     is_difference: bool,
 }
 
-/// Where in a patch's range some bytes lie, and how many: two numbers of 16 bits before each piece.
+/// Bytes of the head of a piece: its offset in the patch's range and its length, 16 bits each.
 const HEAD_BYTES: usize = 4;
-/// Equal bytes in a row that end a piece: to keep fewer of them costs less than another piece.
+/// Equal bytes in a row that end a piece. A shorter gap is kept in the piece: another head costs
+/// more.
 const GAP: usize = HEAD_BYTES;
 
 /// The pieces of a difference, each with where in the patch's range it begins.
@@ -86,7 +87,7 @@ fn next_difference(old: &[u8], new: &[u8], mut from: usize) -> Option<usize> {
     (from..old.len()).find(|at| old[*at] != new[*at])
 }
 
-/// Appends the pieces of `old` that `new` does not have, both as long as each other.
+/// Appends the pieces of `old` in which `new` differs; both have the same length.
 fn put_difference(old: &[u8], new: &[u8], into: &mut Vec<u8>) {
     let mut from = 0;
     while let Some(start) = next_difference(old, new, from) {
@@ -105,8 +106,8 @@ fn put_difference(old: &[u8], new: &[u8], into: &mut Vec<u8>) {
 }
 
 impl UndoStore {
-    /// Keeps the old bytes of a patch. `frugal` keeps the zeros at their end, which is what bytes
-    /// mostly were that a file system initialises or takes into use, in no space at all.
+    /// Keeps the old bytes of a patch. With `frugal`, zeros at their end take no space: bytes that
+    /// a file system initialises or takes into use were mostly zero.
     pub(crate) fn keep(&mut self, old: &[u8], frugal: bool) -> Undo {
         let mut kept = old;
         if frugal {
@@ -124,9 +125,9 @@ impl UndoStore {
         self.store(kept, false)
     }
 
-    /// Keeps of the old bytes of a patch those that its new bytes differ from, where that takes
-    /// less than half of the space. Then they are put back only into what the patch made: it cannot
-    /// take on a further change.
+    /// Keeps only the old bytes that the patch changed, where that takes less than half of the
+    /// space. They can be put back only into bytes as the patch left them, so a merge into the
+    /// patch replaces them by all old bytes.
     pub(crate) fn keep_difference(&mut self, old: &[u8], new: &[u8]) -> Option<Undo> {
         if old.len() > usize::from(u16::MAX) {
             return None;
@@ -155,13 +156,13 @@ impl UndoStore {
         Undo::Stored(Packed::new(self.slots.len() as u32 - 1))
     }
 
-    /// Whether this is only what a patch made differ.
+    /// Whether only the bytes that a patch changed are kept.
     pub(crate) fn is_difference(&self, undo: Undo) -> bool {
         matches!(undo, Undo::Stored(slot) if self.slots[slot.get() as usize].is_difference)
     }
 
-    /// Says what is put back where in a patch's range of `len_bytes`, once all that was made later
-    /// is taken back.
+    /// The bytes to put back, each piece with its offset in the patch's range of `len_bytes`, once
+    /// all later patches are taken back.
     pub(crate) fn pieces(&self, undo: Undo, len_bytes: usize) -> Vec<(usize, Box<[u8]>)> {
         match undo {
             Undo::Stored(slot) if self.is_difference(undo) => {
@@ -177,7 +178,7 @@ impl UndoStore {
         }
     }
 
-    /// The bytes of undo data that are held with this.
+    /// Bytes of undo data that this holds.
     pub(crate) fn held_bytes(&self, undo: Undo) -> u64 {
         match undo {
             Undo::Stored(slot) => self.slots[slot.get() as usize].len_bytes as u64,
@@ -200,8 +201,8 @@ impl UndoStore {
         (size / SMALLEST).trailing_zeros() as usize
     }
 
-    /// Puts the old bytes into `into`, which is as long as they are, and as the patch made it where
-    /// [only the difference](Self::is_difference) is kept.
+    /// Puts the old bytes into `into`, the patch's range. Where [only the
+    /// difference](Self::is_difference) is kept, `into` must be as the patch left it.
     pub(crate) fn restore(&self, undo: Undo, into: &mut [u8]) {
         let kept = match &undo {
             Undo::None | Undo::Flip { .. } => return,

@@ -49,7 +49,7 @@ impl Graph {
         (state, Wanted::of(&patches))
     }
 
-    /// Whether a block has anything of that which could not be written now.
+    /// Whether a block has a wanted patch that could not be written now.
     pub fn has_wanted_waiting(&self, block: BlockId, wanted: &Wanted) -> bool {
         let mut index = (self.blocks.get(block.0 as usize)).map_or(NIL, |b| b.first);
         while index != NIL {
@@ -62,7 +62,8 @@ impl Graph {
         false
     }
 
-    /// Whether a block has anything of that which could be written now.
+    /// Whether a block has a wanted patch that could be written now. A run counts even while it
+    /// waits.
     pub fn has_wanted_ready(&self, block: BlockId, wanted: &Wanted) -> bool {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return false;

@@ -82,9 +82,8 @@ impl Graph {
         let mut stack = std::mem::take(&mut self.stack);
         let held_goes_along = self.planted(Planted::HeldGoesAlong);
         let one_missing = u32::from(self.planted(Planted::GoesAlongTooEarly));
-        // How many of a patch's dependencies go along is kept in its mark, counted from this one
-        // on: no patch bears it or a larger one, and none has more dependencies than there are
-        // edges.
+        // A patch's mark above `none_go` counts those of its dependencies that go along. No patch
+        // bears such a mark yet, and none has more dependencies than there are edges.
         let none_go = self.first_of_marks();
         chosen.clear();
         stack.clear();
@@ -108,7 +107,7 @@ impl Graph {
                 let q = &mut self.patches[after as usize];
                 let held = q.held && !held_goes_along;
                 if q.block != block.0 && (q.state != State::Empty || held) {
-                    // A run among them: its other blocks are still to be written.
+                    // Runs are skipped too: their other blocks are still to be written.
                     continue;
                 }
                 q.mark = q.mark.max(none_go) + 1;
@@ -135,8 +134,8 @@ impl Graph {
         leaves_out
     }
 
-    /// Whether a write that leaves patches out would only be put off by waiting. A soft patch above
-    /// an uncommitted hard one was made soft because it leads back to its own block: the hard patch
+    /// Whether waiting would only put a rollback off, not avoid it. A soft patch above an
+    /// uncommitted hard one was made soft because it leads back to its own block: the hard patch
     /// has to be on disk before all that the soft one waits for.
     pub fn must_roll_back(&self, block: BlockId) -> bool {
         self.optimisations.hard
@@ -153,7 +152,7 @@ impl Graph {
         self.look_at_closure(targets, ready, &mut |_| {})
     }
 
-    /// As [`closure`](Self::closure), saying each patch that it looks at.
+    /// As [`closure`](Self::closure), and calls `looks_at` for each patch that it finds.
     pub(crate) fn look_at_closure(
         &mut self,
         targets: &[PatchId],
@@ -231,9 +230,9 @@ impl Graph {
     }
 
     /// Brings the summaries of a block up to date after patches have left it: its zones, and
-    /// whether one of the rest is settled.
+    /// whether one of the remaining patches is settled.
     fn summarise(&mut self, block: BlockId) {
-        // They can only become less.
+        // Both can only shrink, so the walk ends once they are as before.
         let zones_before = self.blocks[block.0 as usize].zones;
         let settled_before = self.has_settled(block.0);
         let mut zones = Zones::default();
@@ -293,8 +292,8 @@ impl Graph {
         }
     }
 
-    /// One of the oldest patches of a block that changes all of it and has all that was there
-    /// before: to take it back takes back all that came after it.
+    /// A patch, among the oldest of a block, that changes the whole block and keeps all the old
+    /// bytes: taking it back takes back all later patches too.
     fn first_of_whole(&self, first: u32, block_bytes: usize) -> Option<u32> {
         let mut index = first;
         for _ in 0..LOOK {
@@ -307,7 +306,7 @@ impl Graph {
         None
     }
 
-    /// Whether a patch changes all of its block and has all that was there before.
+    /// Whether a patch changes its whole block and keeps all the old bytes.
     pub(crate) fn has_whole_undo(&self, index: u32, block_bytes: usize) -> bool {
         let p = &self.patches[index as usize];
         let is_whole = (p.offset, p.len as usize) == (0, block_bytes);
@@ -333,8 +332,8 @@ impl Graph {
         work.extend(self.complete_run(block));
         self.retire(&mut work);
         self.stack = work;
-        // Patches that came while the version was in flight could not be told apart as ready from
-        // those in it.
+        // What became ready while the version was in flight could not be written then, so the owner
+        // is told again.
         if self.has_ready(block) {
             self.became_ready.push(block);
         }

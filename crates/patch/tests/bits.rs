@@ -12,8 +12,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// A bitmap block on which an inode's block waits that the bitmap block also waits for: no flip
-    /// can be hard.
+    /// A bitmap block, and an inode's block that waits for it: a flip that waits for the inode
+    /// cannot be hard.
     fn new() -> Blocks {
         let mut blocks = Blocks {
             graph: Graph::new(Optimisations::BOTH),
@@ -71,7 +71,7 @@ fn flips_that_wait_for_different_things_are_kept_apart() {
     let c = blocks.flip(8, &[cleared, other]);
     assert!(!blocks.graph.is_same(a, b) && !blocks.graph.is_same(a, c));
     assert!(!blocks.graph.is_same(b, c));
-    // Each of them finds its like again.
+    // Each of them joins the earlier flip that waits for the same.
     let (d, e) = (
         blocks.flip(16, &[other]),
         blocks.flip(32, &[other, cleared]),
@@ -93,7 +93,7 @@ fn a_bit_flipped_back_does_not_hold_up_the_others_of_its_patch() {
     let back = blocks.flip(2, &[other]);
     assert!(blocks.graph.is_same(a, b) && !blocks.graph.is_same(a, back));
     assert_eq!(blocks.graph.dependencies(a), waits_for);
-    // What flips all bits of the patch takes it along.
+    // A flip of all bits of the patch would join it, but this one overlaps `back` as well.
     let all = blocks.flip(6, &[cleared]);
     assert!(!blocks.graph.is_same(all, a), "it overlaps two patches");
     blocks.graph.check_invariants().unwrap();

@@ -23,8 +23,8 @@ impl Disk {
             .create(BlockId(block), bytes, change, dependencies)
     }
 
-    /// Writes whatever can be written, in rounds without rollback where that is possible. How many
-    /// rounds it took.
+    /// Writes whatever can be written, in rounds without rollback where that is possible. Returns
+    /// how many rounds it took.
     fn drain(&mut self, blocks: u32) -> usize {
         for round in 0.. {
             let ready = (0..blocks)
@@ -114,7 +114,7 @@ fn changes_of_a_transaction_are_hard_however_many_come_before_it() {
             let changed = disk.write(block, at, &[hold]);
             let kind = disk.graph.info(changed).unwrap().kind;
             assert_eq!(kind, PatchKind::Hard, "transaction {number}");
-            // Nor where somebody waits for what an earlier one changed, as the log's tail does.
+            // It stays so where somebody waits for an earlier change, as the log's tail does.
             disk.graph.settle(&[changed]);
         }
         // The commit record, which the transaction waits for.

@@ -1,5 +1,5 @@
-//! What becomes of a change: a patch of its own or a part of one, with undo data or without, and
-//! how much of them.
+//! What becomes of a change: a patch of its own or a part of another one, with undo data or
+//! without, and how much undo data.
 
 use backstitch_patch::{
     BlockId, Change, DependencyError, Graph, Optimisations, PatchId, PatchKind, Standing, Stating,
@@ -128,8 +128,8 @@ fn soft_patches_become_hard_once_nobody_waits_for_their_block() {
     let hard = disk.write(0, 16, &[]);
     assert_eq!((disk.kind(soft), disk.kind(hard)), (HARD, HARD));
     assert!(disk.graph.is_same(soft, hard));
-    // Not where somebody waits for it, nor where it takes on nothing more, nor beside one that
-    // stands apart.
+    // Not where somebody waits for the soft patch, nor where it is settled, nor beside a change
+    // that stands apart.
     let soft = disk.soft(1, 0, &[]);
     disk.write(2, 0, &[soft]);
     disk.write(1, 16, &[]);
@@ -158,7 +158,7 @@ fn who_waits_for_a_run_needs_no_undo_data() {
     assert_eq!(disk.in_run(2, &[], run), run);
     let pointer = disk.write(0, 0, &[run]);
     assert_eq!(disk.kind(pointer), HARD);
-    // Unless it is in one of its blocks.
+    // Unless the change is in one of the run's blocks.
     let after = disk.write(2, 16, &[run]);
     assert_eq!(disk.kind(after), SOFT);
     let empty = disk.graph.create_empty(&[pointer], None, false);
@@ -184,7 +184,7 @@ fn what_a_hard_patch_waits_for_already_is_not_searched_again() {
     disk.write(1, 0, &[first]);
     let again = disk.write(0, 16, &[deep]);
     assert!(disk.graph.is_same(first, again));
-    // What it does not wait for is, and too long a search is given up.
+    // A dependency that is new is searched, and too long a search is given up.
     let mut other = disk.hold();
     for _ in 0..100 {
         other = disk.graph.create_empty(&[other], None, false);
@@ -217,7 +217,7 @@ fn a_run_takes_what_waits_for_what_it_waits_for() {
     assert!(second != first && disk.graph.is_run(second));
     let third = disk.in_run(4, &[], first);
     assert!(third != first && disk.graph.is_run(third));
-    // One that is open no more.
+    // A run that was written takes no further blocks.
     disk.write_out(4);
     let fourth = disk.in_run(5, &[], third);
     assert_eq!(disk.in_run(6, &[], fourth), fourth);
@@ -242,7 +242,7 @@ fn a_block_leaves_its_run() {
     disk.write_out(2);
     assert!(!disk.graph.is_live(run) && disk.graph.is_live(own));
     assert_eq!(disk.graph.leave_run(BlockId(1)), None, "it is in no run");
-    // Where somebody waits for the run, it does not.
+    // A block does not leave a run that somebody waits for.
     let run = disk.in_run(3, &[], PatchId::COMMITTED);
     disk.write(0, 0, &[run]);
     assert_eq!(disk.graph.leave_run(BlockId(3)), None);
@@ -277,7 +277,7 @@ fn flips_of_all_bits_of_a_patch_join_it_whatever_they_wait_for() {
     let first = disk.flip(0, 1, &[]);
     let again = disk.flip(0, 1, &[x]);
     assert!(disk.graph.is_same(first, again));
-    // Of a patch of several bits, a flip of one only joins where it brings nothing to wait for.
+    // A flip of one bit joins a patch of several only where it brings nothing new to wait for.
     let both = disk.flip(3, 3, &[x]);
     let one = disk.flip(3, 1, &[both, x]);
     assert!(disk.graph.is_same(both, one));
@@ -294,7 +294,7 @@ fn undo_data_are_as_long_as_they_must_be() {
     let held = |disk: &Disk| disk.graph.counters().undo_bytes_live;
     disk.write_bytes(0, 0, &[1; 100], &[]);
     assert_eq!(held(&disk), 100);
-    // It grows by what comes before it, and that alone is new.
+    // The patch grows by 20 bytes, and only their undo data is new.
     disk.write_bytes(0, 90, &[2; 30], &[]);
     assert_eq!(
         (held(&disk), disk.graph.counters().undo_bytes_total),
@@ -314,7 +314,7 @@ fn undo_data_are_as_long_as_they_must_be() {
     disk.write_bytes(3, 0, &[1; 500], &[]);
     assert_eq!(held(&disk), 8 + 50, "nor do they at the end");
 
-    // Of a change of many bytes that makes few differ these are kept, with where they are.
+    // Where a long change makes few bytes differ, only these are kept, each piece with its place.
     for (bytes, kept) in [(127, 127), (128, 5), (129, 5), (1023, 5), (1024, 1024)] {
         let mut disk = Disk::new("merge");
         let mut new = vec![0xee; bytes];
@@ -322,7 +322,7 @@ fn undo_data_are_as_long_as_they_must_be() {
         disk.write_bytes(0, 0, &new, &[]);
         assert_eq!(held(&disk), kept, "{bytes} bytes");
     }
-    // Two that are near each other are one piece.
+    // Two that are near each other are kept as one piece.
     for (second, kept) in [(4, 6), (7, 9), (8, 10), (9, 10)] {
         let mut disk = Disk::new("merge");
         let mut new = vec![0xee; 200];
@@ -335,7 +335,7 @@ fn undo_data_are_as_long_as_they_must_be() {
     new[3] = 7;
     disk.write_bytes(0, 0, &new, &[]);
     assert_eq!(held(&disk), 200, "kept as they are");
-    // A whole block behind another one of which all is kept.
+    // A change of a whole block keeps its difference only, behind one that keeps all old bytes.
     let mut disk = Disk::new("hard");
     let hold = disk.hold();
     disk.standing = Standing::WithUndo;
@@ -375,7 +375,7 @@ fn depth_counts_blocks() {
     assert_eq!(disk.graph.depth(second), 0);
 }
 
-/// A block that has a settled patch left has one, whatever else of it is written.
+/// A block keeps its settled patch when other patches of it are written.
 #[test]
 fn a_settled_patch_stays_settled() {
     for block in [0, 63, 64, 199] {
@@ -504,8 +504,8 @@ fn a_change_that_another_makes_up_for_is_not_written() {
         assert!(supersede(&mut disk, 0, by), "{watches_removed}");
         assert_eq!(disk.graph.watch(by, 8), Some(7), "its token went along");
     }
-    // Not in a circle, by a patch of the same block, one with undo data or on its way, nor two
-    // patches.
+    // Not in a circle; not by a patch of the same block, one with undo data, or one on its way; and
+    // not where the block has two patches.
     let removed = disk.write(0, 0, &[]);
     let between = disk.graph.create_empty(&[removed], None, false);
     let by = disk.write(2, 0, &[between]);

@@ -6,11 +6,11 @@ use backstitch_patch::{BlockId, Change, Graph, PatchId};
 const INODES: BlockId = BlockId(0);
 /// How long the other file goes on growing.
 const STEPS: u32 = 60;
-/// Rounds of writing after which what was there before them is on the disk: those in which contents
-/// may go while their inode takes on more of them; then contents, and what waits for them.
+/// Rounds of writing after which a change is on the disk: four in which contents may go while their
+/// inode takes on more of them, and those of a sync.
 const ROUNDS: u32 = 4 + 3;
-/// The same where somebody waits: contents, then what waits for them, and a round that is under
-/// way.
+/// The same where somebody waits: a round that is under way, the contents, then what waits for
+/// them.
 const ROUNDS_OF_A_SYNC: u32 = 3;
 
 struct Disk {
@@ -61,8 +61,8 @@ impl Disk {
     }
 }
 
-/// A file grows while a write is under way and between two, and every third step somebody else's
-/// inode changes, which waits for nothing; for that change somebody may wait (`sync`).
+/// A file grows in every step, while a write is under way. In every third step another inode of the
+/// same block changes, which waits for nothing; with `sync` somebody waits for that change.
 fn nothing_is_kept_off_the_disk(optimisations: &str, rounds: u32, sync: bool) {
     let mut disk = Disk {
         graph: Graph::new(optimisations.parse().unwrap()),

@@ -1,4 +1,4 @@
-//! What a graph answers when it is asked, against what else it answers and what the test knows.
+//! Compares what a graph answers with its other answers and with what the test knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Re
     }
 }
 
-/// What was so before a change was made.
+/// The state before a change was made.
 pub(super) struct Before {
     counters: Counters,
     softs: usize,
@@ -32,7 +32,7 @@ pub(super) struct Before {
     joins: Vec<(PatchId, bool)>,
 }
 
-/// What was so before a write was started.
+/// The state before a write was started.
 pub(super) struct BeforeWrite {
     counters: Counters,
     may_write: bool,
@@ -127,7 +127,7 @@ impl Run {
             )
             .map_err(|reason| format!("{reason}, {info:?}"))?,
         }
-        // Of flips of other bits of the word, and of what is settled, "no" is not certain.
+        // "No" is not certain for flips of other bits of a word, and where patches were settled.
         let is_certain = !self.settles && !before.in_run && new.merged_bits == old.merged_bits;
         for (into, said) in &before.joins {
             let does = self.graph.is_same(*into, id);
@@ -215,7 +215,7 @@ impl Run {
         }
     }
 
-    /// What was fired since the last call, by parity of the token, and all of it once.
+    /// The tokens fired since the last call, each taken once: the even ones first, then the rest.
     pub(super) fn take_fired(&mut self) -> Result<Vec<u64>, String> {
         let had = self.graph.has_fired();
         let (mut even, mut odd) = (Vec::new(), Vec::new());

@@ -25,8 +25,8 @@ pub(crate) enum Step {
         data: Vec<u8>,
         deps: Vec<u16>,
     },
-    /// A change of all of the block from `from` on, of which these bytes become others, counted
-    /// from the first that other changes lie in.
+    /// A change of the whole block from `from` on. Of its bytes only `bytes` differ from what is
+    /// there, at offsets from `FIRST_BYTE`.
     Wide {
         block: u32,
         from: u32,
@@ -46,7 +46,7 @@ pub(crate) enum Step {
     TakeFromRun {
         block: u32,
     },
-    /// As before, and nobody waits for it on the run's account.
+    /// As before, but the run does not wait for the patch.
     LeaveRun {
         block: u32,
     },
@@ -61,7 +61,7 @@ pub(crate) enum Step {
         held: bool,
         watched: bool,
     },
-    /// Asks to hear of a change by its patch itself, where that is hard.
+    /// Watches a change by its patch itself, where that is hard.
     Watch {
         change: u16,
     },
@@ -76,7 +76,7 @@ pub(crate) enum Step {
     Discard {
         block: u32,
     },
-    /// Has the change made `by` before the last one make up for what the block has.
+    /// Supersedes the block's changes by the change made `by` before the last one.
     Supersede {
         block: u32,
         by: u16,
@@ -97,7 +97,7 @@ pub(crate) enum Step {
     Complete {
         block: u32,
     },
-    /// From now on changes stand so to the others of their blocks.
+    /// From now on changes have this standing.
     Stand {
         standing: Standing,
     },

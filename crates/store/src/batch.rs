@@ -13,16 +13,17 @@ use crate::watch::Happening;
 /// How often a block that would need a rollback is passed over before it is written with one.
 const PASSES_BEFORE_ROLLBACK: u8 = 2;
 
-/// A round with fewer blocks is not worth its flush while as much again would go with rollback...
+/// Blocks below which a round is not worth its flush, if at least half as many more could go with a
+/// rollback...
 const SMALL_ROUND: usize = 64;
-/// ...but only in a closure that is larger than what one file or a few wait for: their rounds are
-/// few, and each block counts.
+/// ...and blocks of a closure from which that holds. A smaller closure is what one file or a few
+/// wait for: its rounds are few, and each block counts.
 const LARGE_CLOSURE: usize = 16;
 
-/// Where memory fills up, contents of files go alone if they make one part in this of a batch.
+/// Where memory fills up, contents of files go alone if they make up 1/`CONTENTS_PART` of a batch.
 const CONTENTS_PART: u64 = 4;
-/// Metadata goes too where changes to it hold more than one part in this of what may be dirty, and
-/// more than they may hold for themselves: only writing the metadata lets them go.
+/// Metadata goes too where changes to it hold more than 1/`HELD_PART` of what may be dirty, and
+/// more than they may hold for themselves: only writing the metadata frees that memory.
 const HELD_PART: u64 = 4;
 
 /// What a batch is to bring nearer.
@@ -54,11 +55,11 @@ impl Goal<'_> {
 #[derive(Debug, Default)]
 pub struct Rounds {
     wanted: Option<Wanted>,
-    /// Rounds that it still counts for.
+    /// Rounds for which it may still be used.
     left: u32,
 }
 
-/// Rounds in which a sync relies on what it remembers: what it misses by that waits no longer.
+/// Rounds in which a sync relies on what it remembers. What it overlooks by that waits no longer.
 const ROUNDS_REMEMBERED: u32 = 64;
 
 /// Independent writes, to be followed by one flush.
@@ -99,9 +100,9 @@ struct Versions {
 }
 
 impl Store {
-    /// Whether blocks that nobody waits for may be written with some of their changes taken back.
-    /// Where not, they wait until all that they come after is on stable storage, which must not
-    /// need them for that. They may, unless told otherwise.
+    /// Whether blocks that nobody waits for may be written with some of their changes rolled back,
+    /// as they may by default. If not, such a block waits until all that its changes depend on is
+    /// on stable storage; then no two blocks may wait for each other.
     pub fn write_back_with_rollback(&mut self, may: bool) {
         self.writes_with_rollback = may;
     }
@@ -136,9 +137,9 @@ impl Store {
         batch
     }
 
-    /// As [`next_batch`](Self::next_batch) for patches, which have been [settled](Self::settle),
-    /// round after round: a round of few blocks does not have all looked for anew that the patches
-    /// depend on.
+    /// As [`next_batch`](Self::next_batch) for patches that have been [settled](Self::settle),
+    /// round after round. What the patches depend on is remembered between the rounds, not looked
+    /// up in each.
     pub fn next_round(
         &mut self,
         rounds: &mut Rounds,
@@ -174,7 +175,7 @@ impl Store {
         batch
     }
 
-    /// The slots of units that are sorted, each once.
+    /// The slots of units, each slot once; the units are sorted.
     fn slots_of(&self, units: &[BlockId]) -> Vec<u32> {
         let slots = units.iter().map(|unit| self.numbering.slot_of(*unit));
         let mut slots: Vec<u32> = slots.collect();
@@ -201,14 +202,15 @@ impl Store {
         bytes
     }
 
-    /// What is written first where memory fills up, or has expired.
+    /// The blocks to write first where memory fills up, or those that have expired.
     ///
     /// Memory gets free with contents of files, in long runs that nobody changes again. So where
     /// there are enough of these, nothing else goes with them: a block of metadata costs a request
     /// of its own, is likely to be changed again, and takes little room. Metadata that has expired
     /// has half a batch for itself: no stream of contents keeps it from the disk. So has all
-    /// metadata where much of the memory is held by changes to it: of many small files each keeps
-    /// the inode in memory, and what a removed file held, until the block of its inode is written.
+    /// metadata where changes to it hold much of the memory: until the block of an inode is
+    /// written, each of many small files keeps its inode in memory, and a removed file all that it
+    /// held.
     fn candidates(&self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Vec<u32> {
         let mut slots = Vec::new();
         let expired = now.checked_sub(self.limits.expire);
@@ -247,10 +249,11 @@ impl Store {
     }
 
     /// Takes up the units that need no rollback, and those that will need one however long they
-    /// wait: somebody waits for this, and each round costs a flush. The others only where there are
-    /// few of these: what completes first may spare them the rollback, but a round of few blocks
-    /// costs a flush like any other. In a small closure what would have to be left out spares
-    /// nobody who waits a write, unless it is `wanted` itself.
+    /// wait: somebody waits for this, and each round costs a flush. The others go only where there
+    /// are few of these: what completes first may spare them the rollback, but a round of few
+    /// blocks costs a flush like any other. In a small closure a unit also goes where only changes
+    /// that are not `wanted` would be left out: for the caller's wait their rollback makes no
+    /// difference.
     fn write_avoiding_rollback(
         &mut self,
         slots: &[u32],
@@ -310,10 +313,9 @@ impl Store {
             }
             self.take_up_all(index, versions);
         }
-        // Callers wait for memory. A long chain has one link ready at a time, which passing over
-        // would have wait for two batches of whatever else there is: each link would take three
-        // flushes.
-        // Where nothing goes with a rollback callers would wait for ever if nothing goes at all.
+        // Callers wait for memory. A long chain has one link ready at a time. If it were passed
+        // over, each link would wait for two batches of other blocks, and take three flushes. Where
+        // nothing may go with a rollback, callers would wait for ever if nothing went at all.
         let may = self.writes_with_rollback || versions.slots.is_empty();
         if may && versions.slots.len() < SMALL_ROUND && self.is_nearly_crowded() {
             for index in candidates {
@@ -386,9 +388,9 @@ impl Store {
         true
     }
 
-    /// The bytes of a block of which some units go. Where none holds anything back the whole block
-    /// does, as it is: units that have nothing to write have on the disk what they have in memory,
-    /// unless something in them was superseded.
+    /// Appends the bytes to write of a block of which some units go; returns how many. Where no
+    /// unit holds anything back the whole block goes as it is: a unit with nothing to write has the
+    /// same bytes on the disk as in memory, unless something in it was superseded.
     fn put_pieces(
         &self,
         index: u32,
@@ -509,7 +511,8 @@ impl Store {
                 } else {
                     now
                 };
-                // Units that could have been written and were not are in no queue since.
+                // The block left the queue when it was taken up; units of it that can be written
+                // now enter it again.
                 for unit in self.units(index) {
                     if self.graph.has_ready(unit) {
                         self.became_ready.push(unit);
@@ -523,8 +526,8 @@ impl Store {
         self.note_ready();
     }
 
-    /// From now on `targets` and what they depend on take on nothing more to wait for: other
-    /// changes that are made meanwhile keep nobody waiting who waits for these.
+    /// From now on `targets` and what they depend on take on nothing more to wait for, so that
+    /// other changes, made meanwhile, do not prolong a wait for these.
     pub fn settle(&mut self, targets: &[PatchId]) {
         self.graph.settle(targets);
     }
@@ -562,8 +565,8 @@ impl Store {
         !self.dirty.is_empty()
     }
 
-    /// Since when the block that was dirtied longest ago has been waiting, be it that it could be
-    /// written or not. Looks at every dirty block.
+    /// When the block that has been dirty for longest was dirtied, whether it could be written or
+    /// not. Looks at every dirty block.
     pub fn oldest_change(&self) -> Option<Duration> {
         let since = |index: &u32| self.slots[*index as usize].dirtied;
         self.dirty.iter().map(since).min()

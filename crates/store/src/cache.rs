@@ -6,11 +6,11 @@ use backstitch_device::Buffer;
 use crate::kind::{BlockClass, Key};
 use crate::store::{Slot, Store};
 
-/// This part of the memory is for buffers whatever else there is.
+/// 1/`CLEAN_PART` of memory is for buffers, whatever else takes memory.
 const CLEAN_PART: u64 = 4;
-/// This part is what the allocator takes for itself: heads and gaps.
+/// 1/`ALLOCATOR_PART` of the bound on memory is left to the allocator, for its headers and gaps.
 const ALLOCATOR_PART: u64 = 32;
-/// And no more than this part, where what waits has memory of its own.
+/// But at most 1/`ALLOCATOR_PART_MOST` of the limit, where what waits has memory of its own.
 const ALLOCATOR_PART_MOST: u64 = 8;
 
 /// Bytes of slabs that are kept for writes to come, where memory has this bound.
@@ -22,7 +22,7 @@ impl Store {
     /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it
     /// between operations, never inside one: an operation relies on what it looked up.
     pub fn trim(&mut self) {
-        // Slabs kept for writes to come have their room as well.
+        // Leave room for the slabs that are kept for writes to come.
         let kept_bytes = kept_slab_bytes(self.limits.memory_bytes);
         let bound = self.bound_bytes() - self.allocator_bytes() - kept_bytes;
         if self.memory_bytes() <= bound || self.slots.is_empty() {
@@ -36,7 +36,7 @@ impl Store {
         let least = self.limits.memory_bytes / CLEAN_PART;
         let goal = most.saturating_sub(others).max(least);
         for _ in 0..self.slots.len() * 2 {
-            // Slabs that nobody's clean block is a part of do not go by letting blocks go.
+            // A slab that is part of no clean block is not freed by letting blocks go.
             if self.blocks_bytes() <= goal || self.stats.bytes <= least {
                 return;
             }
@@ -54,8 +54,9 @@ impl Store {
         }
     }
 
-    /// The bound on memory for now: what may wait to be written beyond half of it has memory of its
-    /// own, and so have changes beyond their part of it.
+    /// The bound on memory at present. Dirty blocks beyond half of `memory_bytes`, and changes
+    /// beyond their part of it, raise the bound, up to
+    /// [`Limits::most_bytes`](crate::Limits::most_bytes).
     fn bound_bytes(&self) -> u64 {
         let clean_bytes = self.limits.memory_bytes - self.limits.memory_bytes / 2;
         let changes_bytes = self.changes_bytes().min(self.limits.most_changes_bytes());
@@ -66,8 +67,8 @@ impl Store {
             .min(self.limits.most_bytes())
     }
 
-    /// What the allocator takes is left to it. However much may wait to be written, clean blocks
-    /// keep most of their half.
+    /// The part of the bound that is left to the allocator. However much may wait to be written,
+    /// clean blocks keep most of their half.
     fn allocator_bytes(&self) -> u64 {
         (self.bound_bytes() / ALLOCATOR_PART).min(self.limits.memory_bytes / ALLOCATOR_PART_MOST)
     }
@@ -134,8 +135,9 @@ impl Store {
         self.stats.bytes + self.outside_blocks_bytes() + self.slots_bytes()
     }
 
-    /// Others hold `bytes` now that they let go as patches commit, deferred work above all, and
-    /// `kept` bytes that writing does not bring back: buffers leave for them, nobody waits.
+    /// Notes what others hold now: `bytes` that they free as patches commit (deferred work above
+    /// all), and `kept` bytes that writing does not free. For the latter buffers leave memory; no
+    /// caller waits.
     pub fn note_held(&mut self, bytes: u64, kept: u64) {
         self.held_bytes = bytes;
         self.kept_bytes = kept;
@@ -153,8 +155,8 @@ impl Store {
             || self.graph.counters().live > self.limits.patches
     }
 
-    /// Whether three quarters of what makes it [crowded](Self::is_crowded) are there: those whose
-    /// changes may retire slowly wait from here on, so that there is room for others.
+    /// Whether three quarters of what makes it [crowded](Self::is_crowded) are reached. From here
+    /// on those wait whose changes may be slow to reach the disk, so that there is room for others.
     pub fn is_nearly_crowded(&self) -> bool {
         self.retiring_bytes() > self.limits.most_dirty_bytes() / 4 * 3
             || self.graph.counters().live > self.limits.patches / 4 * 3
@@ -170,7 +172,7 @@ impl Store {
         self.retiring_bytes() > enough_bytes || self.has_many_patches()
     }
 
-    /// Whether what is being written is a long stream: none of it is likely to be changed or
+    /// Notes whether what is being written is a long stream. None of it is likely to be changed or
     /// removed soon, so waiting saves no writing, and a sync at its end would wait for all of it.
     pub fn note_streaming(&mut self, is_streaming: bool) {
         self.is_streaming = is_streaming;
@@ -202,7 +204,7 @@ impl Store {
         }
     }
 
-    /// After a write: contents of files go first, for the kernel keeps them as well.
+    /// After a write: contents of files go first, since the kernel keeps them as well.
     pub(crate) fn note_written(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.referenced = slot.class != BlockClass::Data;

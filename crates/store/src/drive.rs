@@ -67,7 +67,7 @@ pub fn perform(
 /// Writes batches for `goal` until there is nothing more that could be. Returns how many.
 ///
 /// # Errors
-/// The device's; what was in that batch stays in flight, for nobody knows what of it is on the
+/// The device's; what was in that batch stays in flight, because nobody knows what of it is on the
 /// disk.
 pub fn write_out(
     store: &mut Store,

@@ -23,8 +23,8 @@ pub enum BlockClass {
     Journal,
 }
 
-/// What a block is: its class, which mechanisms and the cache care for, and its layout's own number
-/// for what it holds.
+/// What a block holds: its class, which mechanisms and the cache go by, and the layout's own number
+/// for this kind of block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKind {
     /// Its class.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Changes to blocks have one part in this of memory for themselves, at the cost of clean blocks.
+/// Changes to blocks have 1/`CHANGES_PART` of memory for themselves, at the cost of clean blocks.
 /// Only beyond that do they take the room of dirty blocks: otherwise a mechanism with dependencies
-/// writes back smaller batches than one without, and more often.
+/// would write back smaller batches than one without, and more often.
 const CHANGES_PART: u64 = 8;
 
 /// How much memory and how much time the store may take.
@@ -14,11 +14,11 @@ pub struct Limits {
     /// of the changes to them, and what the layout keeps because of them ([`Store::note_held`](crate::Store::note_held)).
     pub memory_bytes: u64,
     /// Bytes that may wait to be written before a writer of more waits too: half of `memory_bytes`
-    /// at least. What it takes beyond that half, memory takes beyond `memory_bytes`.
+    /// at least. Anything above that half comes on top of `memory_bytes`.
     pub dirty_bytes: u64,
-    /// What changes may hold (patches, edges, undo data, what the layout keeps because of them)
-    /// before they take the room of blocks: an eighth of `memory_bytes` at least. What it takes
-    /// beyond that eighth, memory takes beyond `memory_bytes`.
+    /// Bytes that changes may hold (patches, edges, undo data, what the layout keeps because of
+    /// them) before they take the room of blocks: an eighth of `memory_bytes` at least. Anything
+    /// above that eighth comes on top of `memory_bytes`.
     pub changes_bytes: u64,
     /// Patches alive at once: more would make a sync wait for long.
     pub patches: u64,
@@ -46,17 +46,17 @@ impl Limits {
         self.dirty_bytes.max(self.memory_bytes / 2)
     }
 
-    /// What changes may hold of `memory_bytes` before they take the room of blocks.
+    /// Bytes of `memory_bytes` that changes have for themselves.
     pub(crate) fn changes_within_bytes(&self) -> u64 {
         self.memory_bytes / CHANGES_PART
     }
 
-    /// What they may hold in all.
+    /// Bytes that changes may hold in all before they take the room of blocks.
     pub(crate) fn most_changes_bytes(&self) -> u64 {
         self.changes_bytes.max(self.changes_within_bytes())
     }
 
-    /// What memory may take while as much as there may be waits to be written.
+    /// Bytes that memory may take while as much as is allowed waits to be written.
     pub fn most_bytes(&self) -> u64 {
         (self.memory_bytes - self.memory_bytes / 2)
             .saturating_add(self.most_dirty_bytes())

@@ -10,12 +10,12 @@ use crate::kind::VolumeId;
 
 /// Where the blocks of a volume are.
 pub(crate) struct Space {
-    /// The volume that they are in.
+    /// The volume that they lie in.
     pub(crate) on: VolumeId,
-    /// Runs by their first block: the first block there, and how many.
+    /// Runs by their first block: where the run begins in `on`, and its length in blocks.
     pub(crate) runs: BTreeMap<u64, (u64, u64)>,
-    /// What must be on stable storage before somebody who has only the disk finds what is in a
-    /// block.
+    /// By block: the patch that must be on stable storage before the block's contents can be found
+    /// on the disk.
     pub(crate) shown: FxHashMap<u64, PatchId>,
     /// Blocks without a place that somebody wants to change.
     pub(crate) wanted: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Seals: what closes a block's bytes for the disk.
+//! Seals: functions that complete a block's bytes for the disk, by a checksum above all.
 //!
 //! A checksum in a block depends on which changes the block holds when it is written, so no patch
 //! can state it: a rollback would leave the checksum of other bytes. A *seal* is a function over
@@ -26,10 +26,10 @@ use backstitch_device::Buffer;
 use crate::kind::{BlockKind, VolumeId};
 use crate::store::Store;
 
-/// Closes the bytes of one kind of block for the disk.
+/// Completes the bytes of one kind of block for the disk.
 pub trait Seal: Send + Sync {
-    /// Puts into `bytes`, the whole block, what depends on the rest of them. `block` is its number
-    /// in its volume.
+    /// Puts into `bytes`, the whole block, what is computed from the rest of them. `block` is its
+    /// number in its volume.
     fn seal(&self, block: u64, bytes: &mut [u8]);
 }
 
@@ -101,8 +101,8 @@ impl Store {
 }
 
 impl crate::store::Slot {
-    /// A version of the block, or its newest bytes, sealed where it has a seal. Shared where
-    /// nothing is changed for that.
+    /// `version`, or the block's newest bytes, sealed if the block has a seal. Without one, the
+    /// newest bytes are shared, not copied.
     pub(crate) fn sealed(&self, version: Option<Vec<u8>>) -> Buffer {
         match (&self.seal, version) {
             (None, None) => self.data.clone(),

@@ -5,9 +5,9 @@
 //! is kept where the order outside is kept, however deep they are nested.
 //!
 //! A block may have no place yet (a hole of the file). It reads as zeros and cannot be changed
-//! before it is given a place ([`Store::place_blocks`]); who wants to change it says so
+//! before it is given a place ([`Store::place_blocks`]); an operation that needs one asks for it
 //! ([`Store::want_place`]). Until the file on the disk leads to the new place, what is written
-//! there is not on stable storage for anybody ([`Store::shown_by`]).
+//! there does not count as stable ([`Store::shown_by`]).
 
 use std::collections::BTreeMap;
 
@@ -47,10 +47,8 @@ impl Store {
 
     /// Says where `count` blocks from `first` on are: from `there` on in the volume that this one
     /// is on.
-    ///
-    /// # Panics
-    /// Where the volume is on a device, or a block has a place already: nothing may move under who
-    /// uses it.
+    ///  # Panics Where the volume is on a device, or a block has a place already: a block in use
+    /// must not move.
     pub fn place_blocks(&mut self, volume: VolumeId, first: u64, there: u64, count: u64) {
         let space = self.space_mut(volume);
         let next = space.runs.range(first..).next().map(|(at, _)| *at);
@@ -68,8 +66,8 @@ impl Store {
         }
     }
 
-    /// Says what must be on stable storage before anybody finds on the disk what is in these
-    /// blocks.
+    /// Says which patch must be on stable storage before the contents of these blocks can be found
+    /// on the disk.
     pub fn show_blocks_by(&mut self, volume: VolumeId, first: u64, count: u64, id: PatchId) {
         if self.graph.is_live(id) {
             let shown = &mut self.space_mut(volume).shown;
@@ -129,8 +127,8 @@ impl Store {
         wanted
     }
 
-    /// What must be on stable storage, beside what is written into a block, before that can be
-    /// found on the disk.
+    /// The patch that must be on stable storage, beside what is written into a block, before that
+    /// can be found on the disk.
     pub fn shown_by(&mut self, volume: VolumeId, block: u64) -> Option<PatchId> {
         let space = self.spaces[volume.0 as usize].as_mut()?;
         let id = *space.shown.get(&block)?;
@@ -141,7 +139,7 @@ impl Store {
         None
     }
 
-    /// The one key of the block that a volume's block is.
+    /// The key of a block in the cache: the same one for every volume that the block belongs to.
     #[inline]
     pub(crate) fn key(&self, volume: VolumeId, block: u64) -> Key {
         match self.spaces[volume.0 as usize] {

@@ -44,7 +44,7 @@ pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) data: Buffer,
     pub(crate) class: BlockClass,
-    /// What is applied to its bytes last before they are written, as a checksum.
+    /// Completes its bytes just before they are written, by a checksum for example.
     pub(crate) seal: Option<Box<BlockSeal>>,
     /// The slot holds a block: it is not free.
     pub(crate) used: bool,
@@ -57,7 +57,8 @@ pub(crate) struct Slot {
     /// Looked at since the clock's hand last came by.
     pub(crate) referenced: bool,
     pub(crate) in_flight: bool,
-    /// Where in the queue of blocks that have something ready it is, under `dirtied`.
+    /// The part of the queue that it is in, at the time `dirtied`; `None` while nothing in it is
+    /// ready.
     pub(crate) queued: Option<Part>,
     /// How often the block was passed over because it would have needed a rollback.
     pub(crate) passed_over: u8,
@@ -99,11 +100,11 @@ pub struct Store {
     pub(crate) spaces: Vec<Option<Space>>,
     pub(crate) numbering: Numbering,
     pub(crate) orders_contents: bool,
-    /// What nobody waits for may be written with some of its changes taken back.
+    /// Whether blocks that nobody waits for may be written with some of their changes rolled back.
     pub(crate) writes_with_rollback: bool,
     pub(crate) limits: Limits,
     pub(crate) wanted: Vec<Key>,
-    /// Runs of blocks that will probably be wanted next, and the last ones that were.
+    /// Runs of blocks that will probably be wanted next, and the last ones that were noted.
     soon: Vec<(VolumeId, u64, u64)>,
     noted_soon: VecDeque<(VolumeId, u64, u64)>,
     /// Lent to code that works out what a change comes after.
@@ -123,7 +124,7 @@ pub struct Store {
     pub(crate) became_ready: Vec<BlockId>,
     pub(crate) seals: Seals,
     slabs: Arc<Slabs>,
-    /// How much of the slabs blocks are.
+    /// Bytes of slabs that belong to blocks in memory.
     pub(crate) part_bytes: u64,
     pub(crate) is_streaming: bool,
     pub(crate) watcher: Option<Arc<dyn Watcher>>,
@@ -286,7 +287,8 @@ impl Store {
         }
         if self.noted_soon.len() == SOON_MAX {
             self.noted_soon.pop_front();
-            // Nobody takes it: no loss.
+            // Nobody has taken the list, and its oldest entries suffice: dropping the others does
+            // no harm.
             self.soon.truncate(SOON_MAX);
         }
         self.noted_soon.push_back(run);
@@ -314,9 +316,9 @@ impl Store {
     /// reads them and hands each in ([`insert`](Self::insert)), or gives up on all of them
     /// ([`abandon`](Self::abandon)).
     ///
-    /// A block is left out while somebody else is about to hand in what may be stale: nobody could
-    /// tell one reader's bytes from another's, and readers who kept joining would have each other's
-    /// bytes thrown away for ever. The look-up that misses again asks again.
+    /// A block is left out while a read of it is under way whose bytes may be stale: the store
+    /// cannot tell one reader's bytes from another's, and if readers kept joining, all of their
+    /// bytes would be thrown away for ever. The look-up that misses again asks again.
     pub fn take_wanted(&mut self) -> Vec<(VolumeId, u64)> {
         let mut wanted: Vec<_> = self.wanted.drain(..).map(|k| (k.volume, k.block)).collect();
         wanted.sort_unstable();
@@ -352,7 +354,7 @@ impl Store {
         }
     }
 
-    /// Blocks that were taken to be read will not be handed in.
+    /// Gives up on blocks that were taken to be read.
     pub fn abandon(&mut self, wanted: &[(VolumeId, u64)]) {
         for (volume, block) in wanted {
             self.end_reading(Key {
@@ -362,8 +364,8 @@ impl Store {
         }
     }
 
-    /// One reader of a block less; true where what it read may be older than what was written
-    /// since.
+    /// One reader of a block is done. Returns whether what it read may be older than what was
+    /// written since.
     fn end_reading(&mut self, key: Key) -> bool {
         let Some(reading) = self.reading.get_mut(&key) else {
             return false;
@@ -381,7 +383,7 @@ impl Store {
         &self.slabs
     }
 
-    /// What is in slabs and in no block.
+    /// Bytes of slabs that are in no block.
     pub(crate) fn outside_blocks_bytes(&self) -> u64 {
         self.slabs.held_bytes().saturating_sub(self.part_bytes)
     }
@@ -546,14 +548,13 @@ impl Store {
         self.graph.take_from_run(unit)
     }
 
-    /// Takes a block out of its run, which nobody waits for on its account; see
-    /// [`Graph::leave_run`].
+    /// Takes a block out of its run, which then does not wait for it; see [`Graph::leave_run`].
     pub fn leave_run(&mut self, volume: VolumeId, block: u64) -> Option<PatchId> {
         let unit = self.only_unit(volume, block)?;
         self.graph.leave_run(unit)
     }
 
-    /// The graph's block that a block in memory is, where it is one.
+    /// The only unit of a block in memory; `None` where it has several.
     fn only_unit(&self, volume: VolumeId, block: u64) -> Option<BlockId> {
         let index = *self.map.get(&self.key(volume, block))?;
         let is_one = self.slots[index as usize].units == 1;
@@ -576,8 +577,8 @@ impl Store {
         if let Some(index) = self.map.get(&key) {
             self.slots[*index as usize].differs = false;
         } else {
-            // What a rollback would show is never looked at, for nothing points here; zeros keep it
-            // from being somebody's secret.
+            // A version with a rollback is never looked at, since nothing points here. Zeros keep
+            // out of it what the block held before, which may be secret.
             let zeros = Buffer::zeroed(contents.len());
             self.new_slot(key, kind.class, zeros);
         }
@@ -605,7 +606,7 @@ impl Store {
         self.note_ready();
     }
 
-    /// Lets go of what is not written yet of a block of `class`, for `by` makes up for it; see
+    /// Lets go of what is not written yet of a block of `class`, because `by` makes up for it; see
     /// `Graph::supersede`. The block must not be needed any more: from now on it may be read again
     /// from the disk.
     pub fn supersede(&mut self, volume: VolumeId, block: u64, class: BlockClass, by: PatchId) {

@@ -20,7 +20,7 @@ use crate::store::{Slot, Store};
 /// How a store numbers units.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Numbering {
-    /// Numbers of a slot, as a power of two.
+    /// Unit numbers that each slot has, as a power of two.
     shift: u32,
 }
 
@@ -115,8 +115,8 @@ impl Store {
         self.units(index).any(|u| self.graph.has_uncommitted(u))
     }
 
-    /// A slot is about to get a change of this kind. Its units are as the kind wants them where
-    /// nothing pending was made with others.
+    /// A slot is about to get a change of this kind. Divides it into the units that the kind wants,
+    /// unless changes are pending that were made with other units.
     #[inline]
     pub(crate) fn note_kind(&mut self, index: u32, volume: VolumeId, block: u64, kind: BlockKind) {
         let class = kind.class;
@@ -147,7 +147,7 @@ impl Store {
     }
 
     /// Whether [`patch`](Self::patch) would have the change of a block be a part of `into`; see
-    /// `Graph::would_join`. Not where it lies in several units.
+    /// `Graph::would_join`. "No" for a change that lies in several units.
     pub fn would_join(
         &mut self,
         volume: VolumeId,

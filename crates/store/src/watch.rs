@@ -1,5 +1,5 @@
 //! What happens in a store, for recorders: the events of its graph, where blocks are, and the
-//! batches. What is above the store tells its own through it ([`Store::tell`]).
+//! batches. Layers above the store tell their own events through it ([`Store::tell`]).
 //!
 //! Without a watcher each place that would tell one costs the test of an option. A watcher is
 //! called under whatever lock its caller holds: it does no I/O and does not wait.
@@ -51,7 +51,7 @@ pub struct Scope<'a> {
 pub enum Happening<'a> {
     /// In the graph.
     Patch(&'a Event<'a>),
-    /// One of the graph's blocks is this block from now on. May say what was said before.
+    /// One of the graph's blocks is this block from now on. May repeat what was told before.
     Place(BlockId, Placement),
     /// An operation begins, at this time: what is changed until it ends belongs to it.
     Begin(Duration, Scope<'a>),
@@ -72,7 +72,7 @@ pub enum Happening<'a> {
     },
     /// The batch with this number is on stable storage.
     Flushed(Duration, u64),
-    /// The batch with this number never will be, as far as anybody knows.
+    /// The batch with this number failed: nobody knows what of it is on stable storage.
     Failed(u64),
     /// Somebody waits for these patches to be on stable storage, under this ticket.
     Awaited(Duration, u64, &'a [PatchId]),
@@ -90,8 +90,8 @@ impl Hook for OfGraph {
 }
 
 impl Store {
-    /// From now on tells a watcher what happens, or nobody. First it is told of what there is:
-    /// the blocks with changes that are not on stable storage, and these.
+    /// Sets the watcher that is told what happens, or none. It is told first of the blocks with
+    /// changes that are not on stable storage, and of these changes.
     pub fn watch(&mut self, watcher: Option<Arc<dyn Watcher>>) {
         self.watcher = watcher;
         let Some(watcher) = &self.watcher else {
@@ -120,12 +120,12 @@ impl Store {
         }
     }
 
-    /// Nobody knows what of a batch is on stable storage.
+    /// Tells the watcher that a batch failed: nobody knows what of it is on stable storage.
     pub fn tell_failed(&self, batch: &Batch) {
         self.tell(|| Happening::Failed(batch.number));
     }
 
-    /// Where the units of a slot are.
+    /// Tells the watcher where the units of a slot are.
     #[inline]
     pub(crate) fn tell_place(&self, index: u32) {
         if self.watcher.is_some() {

@@ -113,7 +113,8 @@ fn a_version_with_a_rollback_has_its_own_seal() {
     }
 }
 
-/// Other kinds, and what the block becomes once it is something else, are written as they are.
+/// Blocks of other kinds are written as they are, and so is a sealed block once it is used for
+/// another kind.
 #[test]
 fn only_its_kind_is_sealed() {
     let mut bench = bench(BLOCK);

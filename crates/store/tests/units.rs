@@ -85,7 +85,7 @@ fn a_unit_that_waits_is_left_out() {
     bench.put(1, 1100, &[3], &[]);
     let batch = bench.store.next_batch(Goal::All, NOW, u64::MAX);
     let block = BLOCK as u64;
-    // Of block 1 the first unit and the third; block 2 as a whole, for it holds nothing back.
+    // Of block 1 the first unit and the third; block 2 as a whole, which holds nothing back.
     let expected = [(block, 512), (block + 1024, 512), (2 * block, block)];
     assert_eq!(places(&batch), expected);
     drive::perform(&bench.devices, &batch.writes).unwrap();
@@ -203,7 +203,8 @@ fn a_superseded_unit_stays_behind() {
         NOW,
     );
     let freed = bench.put(2, 0, &[2], &[cleared]);
-    // A patch that is to be written all the same: it is no hard one alone in its unit.
+    // This patch has undo data, so it is not the one hard patch of its unit: it cannot be
+    // superseded.
     let stating = Stating {
         after: &[],
         standing: Standing::WithUndo,

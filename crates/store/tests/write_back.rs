@@ -292,7 +292,7 @@ fn where_changes_hold_much_memory_metadata_goes_too() {
         bench.batch_of(Goal::Oldest, at(2), eight).last(),
         Some(&100)
     );
-    // What has an age to reach is not written for that.
+    // Blocks that are to reach an age first are not written early because much is held.
     dirty(&mut bench, 20);
     assert!(bench.batch_of(Goal::Expired, at(3), eight).is_empty());
 }
@@ -369,8 +369,8 @@ fn what_waits_may_have_memory_of_its_own() {
     let about = |seen: Option<u64>, of| (block * of..block * of + step).contains(&seen.unwrap());
     assert!(about(filling, 40) && about(nearly, 60) && about(crowded, 80));
     assert!(bench.store.memory_bytes() > limits.memory_bytes);
-    // Beside it, what is only read has most of what it has otherwise, and once all is written no
-    // more than that.
+    // Besides, blocks that are only read have most of the room that they have otherwise. Once all
+    // is written, memory is within its limit again.
     let first_clean = count;
     for block in first_clean..BLOCKS {
         bench.load(block);
@@ -468,7 +468,7 @@ fn nobody_joins_readers_whose_bytes_may_be_stale() {
     assert_eq!(miss(&mut bench), [(volume, 5)]);
     bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
     bench.store.discard(volume, 5);
-    // What the first reader has may be old. Nobody begins to read before it is through.
+    // What the first reader has may be old. No further read begins before the first is done.
     assert_eq!(miss(&mut bench), []);
     bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
     assert!(bench.store.peek(volume, 5).is_none());

@@ -13,7 +13,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// With a number of blocks, between whose units order is kept.
+    /// A store with this number of blocks; order is kept between the units of each.
     pub(crate) fn with(
         limits: Limits,
         block_bytes: usize,

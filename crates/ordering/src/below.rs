@@ -1,5 +1,5 @@
-//! What a volume is asked where another volume is put on it: where blocks are, and the I/O of one
-//! thread before anybody else can see it.
+//! What a volume offers to volumes in its files: where their blocks are, and I/O by one thread
+//! before anybody else can see them.
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_store::{BlockClass, Goal, PatchId, VolumeId, drive};
@@ -17,13 +17,13 @@ impl Volume<'_> {
     }
 
     /// Says where `count` blocks of a volume on this one are, from `first` on: from `there` on
-    /// here. What they held when they had no place is zeros still, and is there already.
+    /// here. The places hold zeros, as the blocks did without a place, and count as stable.
     pub fn place_blocks(&mut self, volume: VolumeId, first: u64, there: u64, count: u64) {
         self.store.place_blocks(volume, first, there, count);
     }
 
-    /// Says what must be on stable storage before anybody finds on the disk what is in these blocks
-    /// of a volume on this one.
+    /// Says what must be on stable storage before the contents of these blocks, of a volume on this
+    /// one, can be found on the disk.
     pub fn show_blocks_by(&mut self, volume: VolumeId, first: u64, count: u64, by: &[PatchId]) {
         let by = self.empty(by);
         self.store.show_blocks_by(volume, first, count, by);
@@ -51,8 +51,8 @@ impl Volume<'_> {
         log.start(self.store, volume)
     }
 
-    /// The blocks that cannot be changed before they have a place, and that somebody wanted to
-    /// change.
+    /// Takes the blocks of a volume on this one that need a place before they can be changed, and
+    /// that somebody wanted to change.
     pub fn take_places_wanted(&mut self, volume: VolumeId) -> Vec<u64> {
         self.store.take_places_wanted(volume)
     }

@@ -96,15 +96,15 @@ enum Stage {
 struct Group {
     generation: u32,
     stage: Stage,
-    /// Who has it engaged.
+    /// Engagements under way.
     engaged: u32,
-    /// The tails of the groups that it comes after; once it has a head, that.
+    /// The tails of the groups that it comes after; once it has a head, the head.
     before: Vec<PatchId>,
     /// What was made under it and may not be on stable storage yet; once it is sealed, its tail.
     members: Vec<PatchId>,
-    /// Times that moved along with something else, here and in the groups that it comes after: on
-    /// stable storage once the group is, but nothing done under other groups waits for them. Once
-    /// it is sealed, an empty patch that stands for them.
+    /// Changes of times that moved along with something else, here and in the groups that it comes
+    /// after: they are on stable storage once the group is, but nothing done under other groups
+    /// waits for them. Once the group is sealed, an empty patch that stands for them.
     times: Vec<PatchId>,
     prune_at: usize,
     prune_times_at: usize,
@@ -232,8 +232,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Whether nothing that counts was made under the group yet: to come after it is to come after
-    /// what it comes after.
+    /// Whether nothing that counts was made under the group yet: to come after the group is then
+    /// the same as to come after what it comes after.
     ///
     /// # Errors
     /// Where there is no such group.
@@ -322,7 +322,7 @@ impl Group {
         }
         self.stage = Stage::Sealed;
         let mut of = std::mem::take(&mut self.members);
-        // What was made under it comes after these, but perhaps nothing was.
+        // The members come after these, but there may be no members.
         of.append(&mut self.before);
         self.members = as_one(graph, of);
         let times = std::mem::take(&mut self.times);
@@ -339,8 +339,8 @@ fn as_one(graph: &mut Graph, mut of: Vec<PatchId>) -> Vec<PatchId> {
     }
 }
 
-/// Appends a patch that is not on stable storage to a list of such. What has got there meanwhile
-/// leaves as the list grows.
+/// Appends a patch that is not on stable storage to a list of such patches. Those that have reached
+/// stable storage meanwhile are dropped as the list grows.
 fn append(graph: &Graph, list: &mut Vec<PatchId>, prune_at: &mut usize, id: PatchId) {
     // An operation changes the same few patches again and again.
     if !graph.is_live(id) || list.iter().rev().take(4).any(|m| *m == id) {

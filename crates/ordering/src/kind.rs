@@ -1,4 +1,4 @@
-//! What a mechanism says of itself before there is one: its name, its promises, its record.
+//! Kinds of mechanisms: the name, the promises and the record of one, known before one is made.
 
 use backstitch_rules::Id;
 use std::any::Any;
@@ -37,13 +37,13 @@ pub struct Promises {
     /// to a file at once.
     pub scopes_hold_contents: bool,
     /// Order is kept between batches of blocks of this one volume, not between the changes that the
-    /// layout has stated it for: none of them can make up for another one, and no volume can lie on
-    /// another one, whose order would have to agree.
+    /// layout has stated it for. So no change can make up for another one, and no volume can lie on
+    /// another one, since their orders would have to agree.
     pub orders_by_batches: bool,
 }
 
 impl Promises {
-    /// Those of a mechanism after which a crash leaves this, and that promises nothing more.
+    /// The promises of a mechanism after which a crash leaves this, and that promises nothing more.
     pub const fn leaving(crash_leaves: CrashLeaves) -> Promises {
         Promises {
             crash_leaves,
@@ -112,7 +112,7 @@ impl CrashRecord {
     /// mount wrote is brought home, and not before.
     pub const IN_LOG: CrashRecord = CrashRecord(6);
 
-    /// All of them, each at the place of its code.
+    /// All of them; the index is the code.
     pub const ALL: [CrashRecord; 7] = [
         CrashRecord::ANYTHING,
         CrashRecord::SOFT,
@@ -174,8 +174,7 @@ pub trait MechanismKind: Sync {
     /// [`CrashRecord::ANYTHING`] then, and the image is not trusted after a crash.)
     fn crash_record(&self) -> Option<CrashRecord>;
 
-    /// The rules that it states itself, and that nothing else comes by: those are what an ablation
-    /// of this mechanism is about.
+    /// The rules that this mechanism alone states. An ablation of the mechanism is about these.
     fn own_rules(&self) -> &'static [Id] {
         &[]
     }

@@ -30,9 +30,9 @@ pub enum CloseError {
     /// Older transactions must go home first.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// Its commit record would have to wait for what waits for it. No sound file system leads
-    /// there: blocks have two uses. Nothing can be written any more; the transaction is as if it
-    /// had never been.
+    /// Its commit record would have to wait for a change that waits for the record itself. Only a
+    /// damaged file system, in which a block has two uses, leads there. Nothing can be written any
+    /// more; the transaction is as if it had never been.
     #[error("the transaction contradicts itself: {0}")]
     Contradiction(String),
 }
@@ -42,9 +42,10 @@ pub enum CloseError {
 pub struct LogState {
     /// The running transaction changes something.
     pub is_dirty: bool,
-    /// What stands for the running transaction: on stable storage once its commit record is.
+    /// The patch that stands for the running transaction: on stable storage once its commit record
+    /// is.
     pub running: Option<PatchId>,
-    /// The same of the transaction before it.
+    /// The same for the transaction before it.
     pub last: PatchId,
     /// The running transaction is as large as one should become.
     pub is_large: bool,
@@ -65,9 +66,9 @@ pub trait Log {
     /// How it is doing.
     fn state(&mut self, store: &Store) -> LogState;
 
-    /// How long the running transaction stays open for others from the moment on at which the first
-    /// caller waits for it, so that one write of the log is for all of them; `None`: no longer than
-    /// that caller's wait takes.
+    /// How long the running transaction stays open for other callers from the moment on at which
+    /// the first one waits for it, so that one write of the log serves all of them. `None`: the
+    /// mechanism sets no such time.
     fn gather_time(&self) -> Option<Duration> {
         None
     }
@@ -120,9 +121,9 @@ pub trait Log {
     /// before [`stop`](Self::stop).
     fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId;
 
-    /// The log's first block, by number, as it is where there is nothing in the log, though there
-    /// may be: for a copy of the volume made of what is in memory between two transactions, in
-    /// which all of them are at home. `None` where the log is on another device.
+    /// The number and the bytes of the log's first block as they would be if the log were empty.
+    /// For a copy of the volume that is made from memory between two transactions: in the copy all
+    /// of them are at home. `None` where the log is on another device.
     fn emptied(&self) -> Option<(u64, Buffer)>;
 
     /// From here on changes go past the log.

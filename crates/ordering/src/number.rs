@@ -1,5 +1,5 @@
-//! The number of a block of a volume, of a type of its own: a number of something else (of a block
-//! within a file, of an inode) does not go for it.
+//! Block numbers of a volume, as a type of their own: no other number (of a block within a file, of
+//! an inode) can be passed for one.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -10,9 +10,9 @@ use std::ops::{Add, AddAssign, Sub};
 pub struct BlockNumber(pub u64);
 
 impl BlockNumber {
-    /// What a pointer holds that leads to no block: the first block of a volume is no file's.
+    /// The value of a pointer that leads to no block: a volume's first block is never a file's.
     pub const NONE: BlockNumber = BlockNumber(0);
-    /// Behind every block.
+    /// A number behind every block.
     pub const MAX: BlockNumber = BlockNumber(u64::MAX);
 
     /// The blocks from an earlier one to this one; 0 where that one is not earlier.

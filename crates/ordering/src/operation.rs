@@ -36,7 +36,7 @@ pub struct New<'a> {
     pub target: &'a [u8],
 }
 
-/// What of an object's attributes changes.
+/// The attributes of an object that change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewAttributes {
     /// The permissions.
@@ -83,11 +83,11 @@ pub enum Operation<'a> {
         /// The name.
         at: Place<'a>,
     },
-    /// A name goes, and what has no other one.
+    /// A name is removed, and with it an object that has no other name.
     Remove {
         /// The name.
         at: Place<'a>,
-        /// It is a directory's.
+        /// The name is that of a directory.
         is_directory: bool,
     },
     /// A name moves.
@@ -106,7 +106,7 @@ pub enum Operation<'a> {
         /// To what.
         set: NewAttributes,
     },
-    /// The access time moves, for the object was read.
+    /// The access time moves, because the object was read.
     Touch {
         /// The object.
         object: u64,
@@ -142,7 +142,7 @@ pub enum Operation<'a> {
         /// The file's length stays as it is.
         keeps_size: bool,
     },
-    /// The length of a file changes as that of what was written to it: nobody waits for it.
+    /// The length of a file follows what was written to it: nobody waits for that.
     Resize {
         /// The file.
         object: u64,
@@ -197,7 +197,8 @@ impl Operation<'_> {
         Self::WORDS[index]
     }
 
-    /// Whether a caller asked for a change: what is engaged for him holds for it.
+    /// Whether a caller asked for the change: the patchgroups that the caller has engaged hold for
+    /// it.
     pub fn is_asked_for(&self) -> bool {
         !matches!(self, Operation::Background | Operation::Administration)
     }
@@ -212,7 +213,7 @@ impl Operation<'_> {
 }
 
 impl Operation<'_> {
-    /// Tells who watches the store that it begins.
+    /// Tells the store's watcher that it begins.
     #[inline]
     pub(crate) fn tell(&self, store: &Store, now: Duration) {
         if store.is_watched() {

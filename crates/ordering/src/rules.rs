@@ -1,9 +1,9 @@
-//! The rules of mechanisms, patchgroups and volumes on others, and how a layout states one about
-//! patches: see [`backstitch_rules`].
+//! The rules of mechanisms, patchgroups and volumes on other volumes, and the calls by which a
+//! layout states a rule about patches: see [`backstitch_rules`].
 //!
-//! A layout says what it waits for by [`wait_for`] and [`wait_for_all`]. In normal life these give
-//! back what they are given. Where rules are watched, what was handed out is followed to where it
-//! is used: so it is known whether it was pending, and what it held back.
+//! A layout says what it waits for by [`wait_for`] and [`wait_for_all`], which normally return
+//! their argument. Where rules are watched, the patches that were handed out are followed to where
+//! they are used, to learn whether they were pending and what they held back.
 
 use std::cell::RefCell;
 
@@ -72,11 +72,11 @@ backstitch_rules::registry! {
 }
 
 thread_local! {
-    /// What was handed out since it was used last.
+    /// Patches that were handed out and not used yet.
     static HANDED: RefCell<Vec<Handed>> = const { RefCell::new(Vec::new()) };
     /// Changes that `fsync` is to wait for.
     static NOTED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
-    /// Patches that were made after what was handed out.
+    /// Patches that were made after those that a rule handed out.
     static STATED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -85,7 +85,7 @@ thread_local! {
 struct Handed {
     rule: Id,
     id: PatchId,
-    /// Where it stood among how many.
+    /// Its index among the patches that were handed out together, and how many these were.
     place: (usize, usize),
 }
 
@@ -100,7 +100,7 @@ impl Handed {
     }
 }
 
-/// Patches that are followed until they are on the disk.
+/// The most patches that are followed until they are on the disk.
 const STATED_MAX: usize = 4096;
 
 /// A patch to wait for, by a rule.
@@ -213,11 +213,11 @@ impl Order {
     }
 }
 
-/// What was handed out is about to be used by what comes after these patches: takes out what a rule
-/// that is half off does not wait for, and counts what is pending, as far as the order is kept.
-/// Returns the rules that something pending was handed out by. Whatever is stated, it comes after
-/// what is `besides` too. What was handed out and is not among these patches is for a later change
-/// of the same scope, and stays.
+/// A patch is about to be made after the patches of `after`. Takes out those that a
+/// half-switched-off rule does not wait for, and counts those that are pending, as far as the order
+/// is kept. Returns the rules that handed out any pending one. The patch comes after `besides`
+/// whatever is stated. Patches that were handed out and are not in `after` stay: they are for a
+/// later change of the same scope.
 #[cold]
 pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[PatchId]) -> Vec<Id> {
     let is_used = |one: &Handed| order.counts(graph, one.id) && after.contains(&one.id);
@@ -229,7 +229,7 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[Pa
     let half_off = watch::off()
         .filter(|(_, form)| *form == Form::Merged)
         .map(|(rule, _)| rule);
-    // By the rule: the patches that are different ones still.
+    // By rule: its patches, merged ones once.
     let mut by: Vec<(Id, Vec<PatchId>)> = Vec::new();
     for Handed { rule, id, .. } in handed.iter().copied() {
         let merged = graph.was_merged(id);
@@ -265,7 +265,7 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[Pa
 #[cold]
 pub(crate) fn note_stated(by: &[Id], id: PatchId) {
     if watch::is_remounted() {
-        // Those of the life before are followed.
+        // Only patches of the life before the crash are followed.
         return;
     }
     let stated_by = by.iter().map(|rule| (*rule, id));
@@ -279,8 +279,8 @@ fn remember(list: &mut Vec<(Id, PatchId)>, more: impl IntoIterator<Item = (Id, P
     list.extend(more);
 }
 
-/// A caller of `fsync` is about to wait for these patches: counts by which rules alone some of them
-/// are among them.
+/// A caller of `fsync` is about to wait for these patches: counts for each rule that noted some of
+/// them whether they would be waited for without it.
 #[cold]
 pub fn heed_flush(graph: &Graph, targets: &[PatchId]) {
     if !watch::records() {
@@ -382,13 +382,13 @@ pub fn count_rolled_back(graph: &Graph) {
     });
 }
 
-/// A scope ends: what was handed out in it and not used never will be.
+/// A scope ends: forgets what was handed out in it and was not used.
 #[cold]
 pub fn forget_handed() {
     HANDED.take();
 }
 
-/// Forgets what this thread follows: another store comes.
+/// Forgets all patches that this thread follows, before another store is used.
 pub fn forget_followed() {
     HANDED.take();
     NOTED.take();

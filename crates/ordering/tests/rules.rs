@@ -42,7 +42,7 @@ fn write_standing(
     graph.create(BlockId(block), &mut [0; 1024], change, stating)
 }
 
-/// A patch that was merged into another one, and that.
+/// A patch that was merged into another one, and the other one.
 fn merged(graph: &mut Graph, block: u32) -> [PatchId; 2] {
     let into = write(graph, block, 0, &[]);
     let merged = write_standing(graph, block, 8, &[], Standing::WithUndo);

@@ -19,7 +19,7 @@ use crate::rules::wait_for_now;
 /// Tails of patchgroups that are taken apart for one change; a deeper nesting ends the transaction.
 const MOST_TAKEN_APART: usize = 64;
 
-/// Patches of other volumes that are noted before those on stable storage are looked for first.
+/// Noted patches of other volumes, at which those on stable storage are dropped for the first time.
 const FIRST_PRUNED_AT: usize = 32;
 
 /// The names that a log's crate gives to the rules stated here.
@@ -29,8 +29,8 @@ pub struct LogRules {
     pub hold_after_earlier_hold: Id,
     /// A transaction waits for what its patchgroups come after on other volumes.
     pub after_other_volumes: Id,
-    /// Of a patchgroup that changed something in the running transaction and elsewhere, the latter
-    /// is waited for. `None`: the log has no name for it, and it holds.
+    /// A patchgroup may have changed something in the running transaction and elsewhere: what is
+    /// elsewhere is waited for. `None`: the log has no name for it, and it holds.
     pub parts_of_groups_count: Option<Id>,
     /// Contents that come after a change of a closed transaction wait for its hold.
     pub contents_after_closed: Id,
@@ -142,11 +142,11 @@ pub struct Transactions<R, C> {
     /// It is being closed: what was put off until its end is done now.
     pub is_closing: bool,
     tokens: Vec<u64>,
-    /// From the tail that is on the disk on.
+    /// The closed transactions, from the tail on the disk on.
     pub closed: VecDeque<Closed<C>>,
-    /// How many of them, from the first on, are in the log for good.
+    /// How many of `closed`, from the first on, are in the log for good.
     pub committed: usize,
-    /// How many of them, from the first on, are at home.
+    /// How many of `closed`, from the first on, are at home.
     at_home: usize,
     /// The tail on its way to the disk, and how many transactions it moves past.
     tail: Option<(PatchId, usize)>,
@@ -156,13 +156,13 @@ pub struct Transactions<R, C> {
     freed: FxHashMap<u64, (u64, PatchId)>,
     /// The hold of the transaction closed last.
     pub last: PatchId,
-    /// The last empty patch that the layout was told of for a change and contents before it, and
-    /// what it depends on.
+    /// The last empty patch that [`known_by`](Self::known_by) made, behind the patches that it
+    /// stands for.
     known: (Vec<PatchId>, PatchId),
 }
 
 impl<R: Default, C> Transactions<R, C> {
-    /// Of an empty log that is not started.
+    /// The state of an empty log that is not started.
     pub fn new(rules: &'static LogRules) -> Transactions<R, C> {
         Transactions {
             rules,
@@ -226,17 +226,18 @@ impl<R: Default, C> Transactions<R, C> {
     pub fn is_clean(&self) -> bool {
         let running = &self.running;
         let has_changed = running.hold.is_some() || !running.blocks.is_empty();
-        // What contents in a freed block wait for is the end of this transaction.
+        // Contents in a block that it freed wait for its end.
         !has_changed && running.freed.is_empty() && self.tokens.is_empty()
     }
 
-    /// What the layout is told of a patch in the running transaction that it orders after these: the
-    /// hold. Where contents may come after the transaction, what waits for the patch must wait for
-    /// those among these too.
+    /// The patch by which the layout knows a change of the running transaction that it orders after
+    /// `dependencies`: the hold. What waits for the change must also wait for those contents among
+    /// `dependencies` that may reach the disk after the transaction; with such, an empty patch
+    /// stands for them and the hold.
     pub fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
         let hold = self.hold(store);
-        // What is known of a file's last change comes after the contents before it: they are waited
-        // for as what they are.
+        // A file's last change may be known by the empty patch that was made last: in its place
+        // stands what it stands for.
         let (known, by) = &self.known;
         let is_known = dependencies.contains(by);
         let mut of: Vec<PatchId> = (dependencies.iter().filter(|d| *d != by))
@@ -250,7 +251,8 @@ impl<R: Default, C> Transactions<R, C> {
             return hold;
         }
         of.push(hold);
-        // One change after the other comes after the contents of one file.
+        // One change after another depends on the same contents of a file: one empty patch does for
+        // them.
         if self.known.0 != of || !store.graph().is_live(self.known.1) {
             let known = store.graph_mut().create_empty(&of, None, false);
             self.known = (of, known);
@@ -258,9 +260,9 @@ impl<R: Default, C> Transactions<R, C> {
         self.known.1
     }
 
-    /// What contents that go past the log wait for: of what the layout says the holds of
-    /// transactions that are closed and not in the log for good, and that of the one that freed
-    /// their block.
+    /// Leaves in `dependencies` what contents that go past the log must wait for: the holds of
+    /// closed transactions that are not in the log for good. Adds the hold of the transaction that
+    /// freed the block.
     pub fn wait_past_log(&self, store: &Store, block: u64, dependencies: &mut Vec<PatchId>) {
         dependencies.retain(|id| self.not_committed().any(|t| t.hold == *id));
         for id in dependencies.iter_mut() {
@@ -272,7 +274,7 @@ impl<R: Default, C> Transactions<R, C> {
         }
     }
 
-    /// A patch of a change that goes through the log was made. Whether it is the running
+    /// Notes a patch of a change that goes through the log. Returns whether it is the running
     /// transaction's first one of the block.
     pub fn note_created(&mut self, block: u64, id: PatchId) -> bool {
         self.running.newest = Some(id);
@@ -280,8 +282,8 @@ impl<R: Default, C> Transactions<R, C> {
         self.running.blocks.insert(block, id).is_none()
     }
 
-    /// A block was freed. Whether the running transaction had changed it, and whether an earlier one
-    /// that is in the log had.
+    /// Notes that a block was freed. Returns whether the running transaction had changed it, and
+    /// whether an earlier one that is in the log had.
     pub fn note_freed(&mut self, block: u64) -> (bool, bool) {
         let was_running = self.running.blocks.remove(&block).is_some();
         if was_running && holds_if_named(self.rules.freed_count_as_logged) {
@@ -363,8 +365,9 @@ impl<R: Default, C> Transactions<R, C> {
                 // The tail of a group that changed something in this very transaction, and
                 // elsewhere: the latter is what counts.
                 Some(Err(_)) if is_empty(store, id) && taken_apart < MOST_TAKEN_APART => {
-                    // One volume of a stack may have a log. Of another one's running transaction it
-                    // would not do to come after what its hold comes after now: there may be more.
+                    // Only one volume of a stack may have a log. It would not do to come after what
+                    // the hold of another log's running transaction depends on now: the hold may be
+                    // given more.
                     debug_assert!(!store.graph().is_held(id), "the hold of another log");
                     taken_apart += 1;
                     let of = store.graph().dependencies(id);
@@ -377,7 +380,7 @@ impl<R: Default, C> Transactions<R, C> {
             }
             seen.push(id);
         }
-        // Only now: what comes again after a "no" is to be told the same.
+        // Noted only now: after a "no" the same patches must give the same answer again.
         self.running.note_others(store, seen);
         true
     }
@@ -411,7 +414,7 @@ impl<R: Default, C> Transactions<R, C> {
     }
 
     /// The next transaction that is in the log for good and was not known to be: what it freed may
-    /// be used. To be asked for until there is none.
+    /// be used. Called until it returns `None`.
     pub fn next_committed(&mut self, store: &Store) -> Option<&mut Closed<C>> {
         let next = self.closed.get_mut(self.committed)?;
         if store.graph().is_live(next.hold) && holds(self.rules.at_home_only_if_committed) {
@@ -426,7 +429,8 @@ impl<R: Default, C> Transactions<R, C> {
         Some(next)
     }
 
-    /// Where the tail has reached the disk: the transactions that it moved past. Their room is free.
+    /// Takes the transactions that the tail has moved past, once the tail is on the disk. Their
+    /// room is free.
     pub fn take_moved_past(&mut self, store: &Store) -> Vec<Closed<C>> {
         let Some((id, past)) = self.tail else {
             return Vec::new();
@@ -486,7 +490,7 @@ impl<R: Default, C> Transactions<R, C> {
         first_pending.is_none_or(|t| number < t.number) && number < self.number
     }
 
-    /// Whether moving the tail frees more than what is on its way does.
+    /// Whether moving the tail now frees more than the move that is on its way.
     pub fn can_move_tail(&self) -> bool {
         match self.tail {
             Some((_, past)) => past != self.at_home,
@@ -494,7 +498,7 @@ impl<R: Default, C> Transactions<R, C> {
         }
     }
 
-    /// What moves the tail, on its way to the disk.
+    /// The patch that moves the tail, while it is on its way to the disk.
     pub fn tail_on_its_way(&self) -> Option<PatchId> {
         self.tail.map(|(id, _)| id)
     }
@@ -514,8 +518,8 @@ impl<R: Default, C> Transactions<R, C> {
         self.closed.iter().find(|t| t.number == number)
     }
 
-    /// Of what keeps the tail where it is: leaves out what is on stable storage. Where nothing else
-    /// is left, the holds that are not: a caller that waits for room must not be told that there is
+    /// Drops from what keeps the tail in place all that is on stable storage. If nothing is left,
+    /// adds the holds that are not: a caller that waits for room must not be told that there is
     /// nothing to wait for while a transaction is on its way.
     pub fn retain_pending(&self, store: &Store, into: &mut Vec<PatchId>) {
         into.retain(|id| store.graph().is_live(*id));
@@ -526,8 +530,8 @@ impl<R: Default, C> Transactions<R, C> {
     }
 }
 
-/// Whether the patch stands for others. None but holds are held, so there is nothing in it but what
-/// it depends on.
+/// Whether the patch is an empty one. Of these only holds are held, so any other stands for just
+/// what it depends on.
 fn is_empty(store: &Store, id: PatchId) -> bool {
     store.graph().info(id).map(|i| i.kind) == Some(PatchKind::Empty)
 }

@@ -1,11 +1,12 @@
 //! The asynchronous metadata order manager (Feng and Chang 1997): a ring of batches of blocks. The
 //! blocks of a batch are in no order, batch follows batch.
 //!
-//! An operation is a linear order over blocks: each change goes into the first batch behind all that
-//! it comes after. Where its block is in that batch already, or in a later one, it joins it (a
-//! *hit*), and a write is saved. A daemon, which is [`tick`](Mechanism::tick), begins the batch at
-//! the ring's head; once all of it is on stable storage (the *condition sensor*) the next one is at
-//! the head, and is begun at once, after a delay, or at the next beat of a clock.
+//! An operation is a linear order over blocks: each change goes into the first batch behind all
+//! that it comes after. Where its block is in that batch already, or in a later one, the change
+//! joins the block there (a *hit*), and a write is saved. A daemon, which is
+//! [`tick`](Mechanism::tick), begins the batch at the ring's head; once all of it is on stable
+//! storage (the *condition sensor*) the next one is at the head, and is begun at once, after a
+//! delay, or at the next beat of a clock.
 //!
 //! The order of the batches stands in the place of the layout's dependencies between blocks of
 //! metadata. All changes of a batch come after its *gate*, an empty patch that is held until the
@@ -49,7 +50,7 @@ struct Batch {
 struct Element {
     /// The last batch that the block is in.
     batch: u64,
-    /// The last one before that.
+    /// The last batch before that one that the block is in.
     before: Option<u64>,
 }
 
@@ -74,9 +75,9 @@ pub(crate) struct Amom {
     /// Since when the head waits to be begun.
     since: Option<Duration>,
     elements: FxHashMap<u64, Element>,
-    /// The batches of changes that are not on stable storage.
+    /// The batch of each change that is not on stable storage.
     batch_of: FxHashMap<PatchId, u64>,
-    /// The last batch that an empty patch stands for something in.
+    /// By empty patch: the last batch that holds anything that the patch stands for.
     level_of: FxHashMap<PatchId, u64>,
     /// Where the change under way goes; `None`: it is of contents, and in no batch.
     chosen: Option<u64>,
@@ -104,7 +105,8 @@ impl Amom {
         self.first + u64::from(self.has_begun && holds(Rule::NobodyJoinsABegunBatch))
     }
 
-    /// The last batch that anything is in which this stands for; `None` where that is none.
+    /// The last batch that holds this patch, or anything that it stands for; `None` where there is
+    /// none.
     fn level(&mut self, graph: &Graph, id: PatchId) -> Option<u64> {
         if !graph.is_live(id) {
             return None;
@@ -126,8 +128,8 @@ impl Amom {
         Some(level)
     }
 
-    /// The batch that a change of a block goes into, which comes after what is in `level`, and
-    /// whether the block has anything in an earlier batch.
+    /// The batch for a change of a block that comes after what is in batch `level`, and whether the
+    /// block also has something in an earlier batch.
     fn place(&mut self, store: &mut Store, block: u64, level: Option<u64>) -> (u64, bool) {
         let open = self.open();
         let behind = u64::from(holds(Rule::BatchBehindPredecessors));
@@ -157,7 +159,7 @@ impl Amom {
         (element.batch, is_split)
     }
 
-    /// Has the ring reach to this batch.
+    /// Lengthens the ring up to this batch.
     fn reach(&mut self, store: &mut Store, batch: u64) {
         while self.first + self.ring.len() as u64 <= batch {
             self.ring.push_back(Batch {
@@ -183,7 +185,7 @@ impl Amom {
         left(head) == 0 || (head.done > 0 && !holds(Rule::SensorWaitsForAll))
     }
 
-    /// The batch at the head is over.
+    /// Takes the finished batch off the head.
     fn retire_head(&mut self) {
         let Some(head) = self.ring.pop_front() else {
             return;
@@ -237,7 +239,8 @@ impl Mechanism for Amom {
         let is_contents = spec.kind.class == BlockClass::Data;
         self.chosen = None;
         if is_contents && level.is_none() {
-            // It waits for no gate that others of its block wait for.
+            // Contents that wait for no gate are kept apart from changes of the block that wait for
+            // one.
             let element = self.elements.get(&spec.block);
             return Decision {
                 is_apart: element.is_some_and(|element| element.batch >= self.first),
@@ -246,15 +249,15 @@ impl Mechanism for Amom {
         }
         let (batch, is_split) = self.place(store, spec.block, level);
         self.chosen = Some(batch);
-        // The order of the batches has these.
+        // The order of the batches keeps these dependencies.
         dependencies.retain(|id| self.batch_of.get(id).is_none_or(|of| *of > batch));
         let gate = self.ring[(batch - self.first) as usize].gate;
         if holds(Rule::BatchAfterGate) {
             dependencies.push(gate);
         }
         Decision {
-            // One patch cannot wait for two gates: it would wait for itself. Contents may be
-            // pending on the block that wait for none.
+            // A patch of changes in two batches would wait for the later gate, and so for itself.
+            // And contents that wait for no gate may be pending on the block.
             is_apart: is_split || is_contents,
             ..Decision::IN_PLACE
         }

@@ -1,4 +1,4 @@
-//! What a mechanism with a log needs to answer callers only once the log has what they changed.
+//! Whether a mechanism with a log answers a caller only once the log has what the caller changed.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::PatchSpec;
 use crate::operation::Operation;
 use crate::{BlockClass, Decision};
 
-/// How long the first one who waits for the log lets others come that share its write, where the
-/// mechanism gathers them (group commit): about a turn of a fast disk.
+/// How long the first caller who waits for the log lets others share its write, where the mechanism
+/// gathers them (group commit): about one revolution of a fast disk.
 pub const GATHER_TIME: Duration = Duration::from_millis(5);
 
 /// Whether the operation under way has changed what its caller is to wait for: metadata, but not the
@@ -33,7 +33,7 @@ impl Awaited {
             decision.is_logged && is_metadata && !spec.is_implied_times && !self.is_delayed;
     }
 
-    /// The operation is over: whether its caller is to wait for the log.
+    /// The operation is over. Returns whether its caller is to wait for the log.
     pub fn take(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }

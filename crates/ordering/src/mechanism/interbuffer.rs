@@ -32,9 +32,9 @@ struct Interbuffer {
     order: BlockOrder,
     /// What the change under way comes after.
     stated: Vec<PatchId>,
-    /// What is to be written for the sake of circles before the operation under way is answered.
+    /// What is to be written, to break circles, before the operation under way is answered.
     breaks: Vec<PatchId>,
-    /// The same of deferred work, for which nobody waits.
+    /// The same for deferred work, for which nobody waits.
     issued: Vec<PatchId>,
     is_background: bool,
     circles: u64,
@@ -64,8 +64,9 @@ impl MechanismKind for InterbufferKind {
 }
 
 impl Interbuffer {
-    /// Has a block come after those of what it was stated to come after.
-    /// `others_wait`: others may come after a part of the block that they know by a run alone.
+    /// Orders a block behind the blocks of `stated`, which one of its changes comes after.
+    /// `others_wait`: others may wait for a part of the block through a run, which the order of
+    /// blocks does not know.
     fn order_behind(&mut self, graph: &Graph, block: BlockId, stated: PatchId, others_wait: bool) {
         let mut stack = vec![(stated, false)];
         let mut closes = others_wait;
@@ -74,7 +75,8 @@ impl Interbuffer {
                 continue;
             };
             match info.block {
-                // One block's changes go together, but not where another one comes between.
+                // Changes of one block go together, unless a run lies between them, which has other
+                // blocks.
                 Some(before) if before == block => closes |= by_contents,
                 Some(before) => {
                     self.dependencies += 1;

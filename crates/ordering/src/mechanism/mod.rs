@@ -117,7 +117,7 @@ impl Decision {
 
 /// A consistency mechanism of one volume.
 pub trait Mechanism: Send {
-    /// What it is one of: its name and its promises.
+    /// Its kind, which knows its name and its promises.
     fn kind(&self) -> &'static dyn MechanismKind;
 
     /// An operation, or the next step of a long one, is about to change things. It may turn out to
@@ -125,7 +125,7 @@ pub trait Mechanism: Send {
     fn begin(&mut self, _operation: Operation<'_>) {}
 
     /// A patch is about to be made; `dependencies` are the layout's and may be changed. It may also
-    /// be asked only for what would be depended on, and nothing follows: a mechanism must not count
+    /// be called only to learn the dependencies, and no patch follows: a mechanism must not count
     /// on [`created`](Self::created) or [`end`](Self::end) for what it notes here. (It is not asked
     /// so where it [orders by batches](crate::Promises::orders_by_batches).)
     fn transform(
@@ -176,18 +176,19 @@ pub trait Mechanism: Send {
     /// The tokens of [`watch`](Self::watch) whose time has come.
     fn take_fired(&mut self, _into: &mut Vec<u64>) {}
 
-    /// Blocks that the scope under way may change, where what reaches the disk as a whole is
-    /// bounded; when that is being ended, what was put off until then.
+    /// How many blocks the scope under way may change, where the size of a transaction is bounded.
+    /// While a transaction is being ended: how many the work that was put off until then may
+    /// change.
     fn room(&self) -> usize {
         usize::MAX
     }
 
-    /// What was put off until the end of what reaches the disk as a whole will change this block.
+    /// Work that was put off until the end of the transaction will change this block.
     fn expect(&mut self, _block: u64) {}
 
     /// Between operations, and whenever something has reached stable storage: appends what is to be
     /// written now though nobody waits for it. `hurry`: somebody waits for what the mechanism puts
-    /// off, or memory fills up; nothing is put off only for the sake of time then.
+    /// off, or memory fills up; then no delay is kept for its own sake.
     fn tick(
         &mut self,
         _store: &mut Store,
@@ -208,8 +209,9 @@ pub trait Mechanism: Send {
         true
     }
 
-    /// Whether its order may be left to a device's queue. A batch then counts as done once a device
-    /// has it that takes later ones behind it; who waits for stable storage waits for the device.
+    /// Whether its order may be left to a device's queue. A batch then counts as done once the
+    /// device has taken it and puts later requests behind it; callers who wait for stable storage
+    /// still wait for the device.
     fn is_ordered_by_queue(&self) -> bool {
         false
     }
@@ -233,9 +235,9 @@ pub trait Mechanism: Send {
         false
     }
 
-    /// A block was freed, and mechanisms that copied it must not bring it back. Whether nothing of
-    /// it is worth writing any more; not so where the disk may come to show what was freed without
-    /// showing that it was.
+    /// A block was freed: a mechanism that copied it must not bring it back. Returns whether
+    /// nothing of it is worth writing any more; not so where the disk may come to show what was
+    /// freed without showing that it was.
     fn forget(&mut self, _block: u64) -> bool {
         true
     }

@@ -59,8 +59,8 @@ impl Mechanism for Sync {
         }
     }
 
-    /// Creating a file waits for its inode, not for the contents of the one beside it in the table,
-    /// which the other's pointers wait for.
+    /// The creation of a file waits for its inode only. Without undo data it would also wait for
+    /// contents of the inode's neighbours in the table, which their pointers wait for.
     fn keeps_undo(&self, spec: &PatchSpec<'_>) -> bool {
         spec.kind.class != BlockClass::Data
     }

@@ -37,8 +37,8 @@ impl Volume<'_> {
     }
 
     /// As [`write`](Self::write) of metadata, apart from what else is pending on the block: neither
-    /// waits for what the other waits for. It takes undo data, and is worth them where somebody
-    /// will soon wait for some of it.
+    /// waits for what the other waits for. That costs undo data, which pays where somebody will
+    /// soon wait for one of them.
     pub fn write_apart(
         &mut self,
         block: BlockNumber,
@@ -122,7 +122,7 @@ impl Volume<'_> {
         let found = self
             .mechanism
             .run(self.store, decision, offered, &self.scratch)?;
-        // Where a block without a place gets one, others wait for what is written into it.
+        // Others wait for what is written into a block that has just got its place.
         let is_new = self.store.shown_by(self.id, spec.block).is_some();
         (!is_new || !self.promises.scopes_are_atomic()).then_some(found)
     }
@@ -153,7 +153,7 @@ impl Volume<'_> {
             .patch_in_run(id, spec.block, spec.kind, spec.change, stating, run, now)
     }
 
-    /// A patch was made: what the layout is to know it by.
+    /// A patch was made. Returns what the layout is to know it by.
     fn created(&mut self, stated: &Stated<'_>, id: PatchId) -> PatchId {
         let Stated { spec, decision } = stated;
         self.store.give_scratch(std::mem::take(&mut self.scratch));
@@ -250,8 +250,8 @@ impl Volume<'_> {
         self.created(&stated, id)
     }
 
-    /// What a patch comes after whatever is stated, for both change some byte. Nothing where rules
-    /// are not counted.
+    /// The patches that this one comes after even if nothing is stated, since both change some
+    /// byte. Empty where rules are not counted.
     fn overlapped_by(&self, spec: &PatchSpec<'_>) -> Vec<PatchId> {
         let mut overlapped = Vec::new();
         if !backstitch_rules::watch::records() || matches!(spec.change, Change::Flip { .. }) {
@@ -271,7 +271,7 @@ impl Volume<'_> {
 
     /// Works out what a patch is to come after, and has the mechanism decide about it.
     fn state_dependencies<'s>(&mut self, spec: PatchSpec<'s>, after: &[PatchId]) -> Stated<'s> {
-        // Of bits alone a reader of the disk sees nothing.
+        // A reader of the disk sees nothing of a change of bits alone.
         let shows = !matches!(spec.change, Change::Flip { .. });
         let is_atomic = self.promises.scopes_are_atomic();
         let is_hidden = self.is_hidden || !shows || !holds(Rule::OnlyHiddenIsUngrouped);
@@ -296,8 +296,8 @@ impl Volume<'_> {
             let after = &mut self.scratch;
             self.stated_by = rules::heed(self.store.graph(), after, order, &besides);
         }
-        // A mechanism that keeps order keeps that of groups with the layout's; of one that keeps
-        // none groups have their own.
+        // A mechanism that keeps order gets that of the groups together with the layout's. Behind
+        // one that keeps none, the order of the groups is added to what it decided.
         let keeps_order = self.promises.keeps_order();
         let is_ordered = spec.is_grouped && !is_atomic;
         if is_ordered && keeps_order {
@@ -333,18 +333,18 @@ impl Volume<'_> {
     /// A block was freed, and nothing on the disk can point to it: what is not written of it need
     /// not be, unless the mechanism says otherwise.
     pub fn discard(&mut self, block: BlockNumber) {
-        // A block whose place is new must be there before it shows: for a reader of the file
-        // outside it is no free block.
+        // What is in a block whose place is new must be there before the place shows: to a reader
+        // of the file outside the block is not free.
         let is_new = self.store.shown_by(self.id, block.0).is_some();
         if self.mechanism.forget(block.0) && !(is_new && holds(Rule::NewPlaceIsNotForgotten)) {
             self.store.discard(self.id, block.0);
         }
     }
 
-    /// What a directory block has not written yet need not be, for `by` makes up for it: what waits
-    /// for it waits for `by` instead (see `Graph::supersede`). Nothing happens where that cannot
-    /// be, or where the block is something else. (Under a journal it never can be: `by` is the
-    /// transaction's hold, which is no change of a block.)
+    /// What a directory block has not written yet need not be, because `by` makes up for it: what
+    /// waits for it waits for `by` instead (see `Graph::supersede`). Nothing happens where that
+    /// cannot be, or where the block is something else. (Under a journal it never can be: `by` is
+    /// the transaction's hold, which is no change of a block.)
     pub fn supersede(&mut self, block: BlockNumber, by: PatchId) {
         // As with `discard`. Where order is kept `by` comes after the new place, and so cannot make
         // up for what is in it; without any order it would.

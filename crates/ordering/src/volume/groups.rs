@@ -12,8 +12,8 @@ use crate::rules::{Rule, holds};
 impl<'a> Volume<'a> {
     /// Where the step changes something under patchgroups, and its volume has a log: has the
     /// running transaction come after what the groups come after on other volumes (Frost et al.,
-    /// §5.1: dependencies are shifted to the commit record). False where that transaction must be
-    /// closed first, for some of it waits for that.
+    /// §5.1: dependencies are shifted to the commit record). False where one of those waits for
+    /// that transaction, which must be closed first.
     #[must_use]
     pub fn come_after_groups(&mut self) -> bool {
         let Some((groups, engaged)) = &self.groups else {
@@ -61,9 +61,10 @@ impl<'a> Volume<'a> {
         self.groups.as_ref().map_or(&[], |(_, engaged)| engaged)
     }
 
-    /// As [`write`](Self::write) of metadata that belongs to a new object. Where the change becomes
-    /// a part of the patch that makes the object, and a program that finds that by one of its names
-    /// finds everything that the change would have to come after, it is hidden.
+    /// As [`write`](Self::write) of metadata that belongs to a new object. The change is hidden if
+    /// it becomes a part of the patch that makes the object, and each of the object's names comes
+    /// after everything that the change would have to come after: programs find the object by a
+    /// name only.
     pub fn write_into_new(
         &mut self,
         block: BlockNumber,
@@ -84,9 +85,9 @@ impl<'a> Volume<'a> {
     }
 
     /// Whether a change of metadata would be a part of `made`, a patch of the same block that is
-    /// neither on the disk nor on its way. Only "yes" is certain, of a change with exactly these
-    /// dependencies; asked where the layout's order alone decides, that is where scopes are not
-    /// atomic, no patchgroup is engaged and blocks need no place on another volume.
+    /// neither on the disk nor on its way. Only "yes" is certain, for a change with exactly these
+    /// dependencies. Always "no" unless the layout's order alone decides: scopes are not atomic, no
+    /// patchgroup is engaged, and blocks need no place on another volume.
     pub fn joins(
         &mut self,
         block: BlockNumber,
@@ -108,7 +109,7 @@ impl<'a> Volume<'a> {
     }
 
     fn would_join(&mut self, spec: PatchSpec<'_>, after: &[PatchId], into: PatchId) -> bool {
-        // It would enter the ring.
+        // Asking `transform` would put the change into the ring.
         if self.promises.orders_by_batches {
             return false;
         }

@@ -40,7 +40,7 @@ pub struct Volume<'a> {
     /// The patchgroups that this step runs under.
     groups: Option<(&'a mut Groups, &'a [GroupId])>,
     is_hidden: bool,
-    /// What the bytes of contents are parts of.
+    /// The slab that the bytes of contents are parts of.
     slab: Option<Arc<Slab>>,
     /// What the step is about; `None` where it changes nothing.
     operation: Option<Operation<'a>>,
@@ -153,7 +153,7 @@ impl<'a> Volume<'a> {
         self.mechanism.begin(operation);
     }
 
-    /// The operation made the object with this number, for who watches the store.
+    /// Tells the store's watcher that the operation made the object with this number.
     pub fn tell_made(&self, object: u64) {
         self.store.tell(|| Happening::Made(object));
     }
@@ -241,8 +241,9 @@ impl<'a> Volume<'a> {
         self.untagged(watched)
     }
 
-    /// Where rules are watched: what is left of what is to be waited for. Whoever has
-    /// [`watch_one`](Self::watch_one) wait, or waits later, asks as soon as it states what for.
+    /// Where rules are watched: `of` without what a rule that is off leaves out. Callers of
+    /// [`watch_one`](Self::watch_one), and those that wait later, ask for this as soon as they
+    /// state what they wait for.
     pub fn heeded(&self, of: &[PatchId]) -> Option<Vec<PatchId>> {
         backstitch_rules::are_watched().then(|| {
             let mut of = of.to_vec();
@@ -251,7 +252,7 @@ impl<'a> Volume<'a> {
         })
     }
 
-    /// What every later change comes after, as a mount returns it: as [`heeded`](Self::heeded).
+    /// As [`heeded`](Self::heeded), of what a mount returns that every later change comes after.
     pub fn heeded_first(&self, first: Vec<PatchId>) -> Vec<PatchId> {
         self.heeded(&first).unwrap_or(first)
     }
@@ -349,8 +350,8 @@ impl<'a> Volume<'a> {
         self.mechanism.expect(block.0);
     }
 
-    /// How many patches have been made and are no more: what is known because of patches changes
-    /// with it.
+    /// How many patches have ended so far. What is derived from live patches changes with this
+    /// number.
     pub fn retired(&self) -> u64 {
         let counters = self.store.graph().counters();
         counters.created - counters.live

@@ -34,8 +34,8 @@ fn tokens_are_told_to_who_asked() {
     assert_eq!(bench.volume().watch_one(id, 5), None, "no order is kept");
 }
 
-/// What the mechanism of a volume on another one wants on stable storage its caller waits for,
-/// unless nothing was changed.
+/// A caller waits for what the mechanism of a volume on another one wants on stable storage, unless
+/// nothing was changed.
 #[test]
 fn a_call_waits_for_the_volume_above() {
     for only_reads in [false, true] {
@@ -72,7 +72,7 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     assert_eq!(lower.place_of(upper_id, 9), None);
     let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
     assert_eq!((upper.place(10), upper.place(12)), (Some(8), None));
-    // Who only reads sees zeros; who would change it wants a place.
+    // A reader sees zeros; a writer asks for a place.
     let zeros = [0; BLOCK as usize];
     assert_eq!(upper.read(BlockNumber(12)).unwrap(), zeros);
     assert_eq!(**upper.peek(BlockNumber(12)).unwrap(), zeros);
@@ -103,7 +103,7 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     upper.begin(CONTENTS);
     let hidden = upper.write(BlockNumber(12), BlockClass::Data, 0, &[1; 4], &[]);
     let shown = upper.write(BlockNumber(10), BlockClass::Data, 0, &[1; 4], &[]);
-    // It is not forgotten, for a reader of the file outside sees it.
+    // It is not forgotten, because a reader of the file outside sees it.
     upper.discard(BlockNumber(12));
     upper.discard(BlockNumber(10));
     let mut pending = Vec::new();

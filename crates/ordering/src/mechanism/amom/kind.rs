@@ -20,7 +20,7 @@ const TICKS_MAX: u32 = 360_000;
 pub(crate) enum Policy {
     /// As soon as the one before it is accomplished: scheme 1.
     Immediate,
-    /// So long after that: schemes 2 (100 ticks) and 3 (300).
+    /// This long after that: schemes 2 (100 ticks) and 3 (300).
     Delayed(Duration),
     /// At the next beat of a clock: schemes 4 (4 ticks), 5 (300) and 6 (500).
     Periodic(Duration),
@@ -51,7 +51,8 @@ pub static AMOM_PERIODIC: AmomKind = AmomKind {
     policy: Policy::Periodic(Duration::from_secs(3)),
 };
 
-/// Those that were asked for beside these. They stay: there are as many as a user has named.
+/// Policies that were asked for beside these. They are never freed: there are only as many as a
+/// user has named.
 static OTHERS: Mutex<Vec<&'static AmomKind>> = Mutex::new(Vec::new());
 
 impl AmomKind {

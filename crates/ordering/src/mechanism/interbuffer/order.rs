@@ -107,8 +107,8 @@ impl BlockOrder {
         rank
     }
 
-    /// Gives the blocks between two such ranks that `after` has the higher one. False where `before`
-    /// comes after it already.
+    /// Ranks the blocks between the two anew, so that `after` has the higher rank. False where
+    /// `before` comes after it already.
     fn reorder(
         &mut self,
         after: BlockId,
@@ -121,7 +121,8 @@ impl BlockOrder {
             return false;
         }
         let ahead = self.reach(before, |node| &mut node.befores, |r| r >= lower, is_live);
-        // The ranks that they have among them, those ahead first, each part in its order.
+        // These blocks share out the ranks that they have: those ahead first, each part in its old
+        // order.
         let by_rank = |set: FxHashSet<BlockId>| {
             let mut blocks: Vec<BlockId> = set.into_iter().collect();
             blocks.sort_unstable_by_key(|block| self.nodes[block].rank);
@@ -137,8 +138,8 @@ impl BlockOrder {
         true
     }
 
-    /// The blocks that edges lead to from one on, through ranks that are asked for. Edges that hold
-    /// no more go.
+    /// The blocks that edges lead to from one on, through ranks for which `is_between` is true.
+    /// Drops edges that no longer hold.
     fn reach(
         &mut self,
         from: BlockId,
@@ -165,7 +166,8 @@ impl BlockOrder {
         found
     }
 
-    /// Drops what holds no more, each time that there are twice as many blocks as the last time.
+    /// Drops edges and blocks that no longer count, each time that the number of blocks has
+    /// doubled.
     fn sweep(&mut self, is_live: &dyn Fn(PatchId) -> bool) {
         if self.nodes.len() < SWEPT_LEAST.max(2 * self.swept) {
             return;

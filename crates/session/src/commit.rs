@@ -54,7 +54,7 @@ impl Session {
     }
 }
 
-/// Sees that a further operation fits.
+/// Makes sure that a further operation fits.
 pub(crate) struct Room;
 
 impl Call for Room {
@@ -72,7 +72,7 @@ impl Call for Room {
     }
 }
 
-/// Closes the running transaction: its commit record is then stated, and is yet to be written.
+/// Closes the running transaction: its commit record is then a patch that is yet to be written.
 #[derive(Default)]
 pub(crate) struct Commit {
     at: AtCommit,
@@ -135,7 +135,7 @@ impl Commit {
         call(Work::default())
     }
 
-    /// Nobody had a turn since the deferred work came to its end.
+    /// Follows the end of the deferred work without a turn of others in between.
     fn close(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
         let (s, at) = (&mut *cx.session, cx.clock.stamp());
         let prepare = s.own_step(Operation::Administration, at, |fs, v, now| {

@@ -1,4 +1,4 @@
-//! Deferred work, and everything onto stable storage.
+//! Deferred work, and draining: putting everything onto stable storage.
 
 use backstitch_layout::Stop;
 use backstitch_ordering::Operation;
@@ -13,7 +13,7 @@ use crate::{BATCH_BYTES, Result};
 #[derive(Default)]
 pub(crate) struct Work {
     worked: bool,
-    /// How much was unreadable when the step began that misses blocks.
+    /// How much had been put aside as unreadable when the step that misses blocks began.
     aside: Option<u64>,
 }
 
@@ -23,7 +23,8 @@ impl Call for Work {
         let s = &mut *cx.session;
         if let Err(error) = came {
             let aside = self.aside.take();
-            // Unless another task, which missed the same block, has done so meanwhile.
+            // Puts the work aside, unless another task that missed the same block has done so
+            // meanwhile.
             if aside == Some(s.fs.deferred().unreadable) && !s.fs.put_deferred_aside() {
                 return Err(error);
             }
@@ -50,13 +51,13 @@ impl Call for Work {
 
 /// Puts everything onto stable storage and ends all deferred work. Progress is counted in patches,
 /// not in blocks: a block that stays dirty because of a rollback is no reason to give up while
-/// patches commit. Nor is deferred work that fails, for what it would read cannot be read:
-/// everything is written first.
+/// patches commit. Nor is a block that cannot be read, though deferred work fails by it: everything
+/// is written first.
 pub(crate) struct Drain {
     at: AtDrain,
-    /// In this round.
+    /// Something was done in this round.
     worked: bool,
-    /// Everything was waited for since the last round in which anything was done.
+    /// Everything that is left was waited for, and nothing has been done since.
     is_forced: bool,
     deferred: Result<()>,
 }
@@ -97,8 +98,8 @@ impl Call for Drain {
                         Ok(outcome) => self.worked = outcome == Outcome::Worked,
                         Err(error) => self.deferred = Err(error),
                     }
-                    // What is put off from one transaction to the next finds room in the log at
-                    // last.
+                    // Work that was put off from one transaction to the next gets room in the log
+                    // this way.
                     let is_full = cx.session.log_state().is_some_and(|log| log.is_full);
                     if is_full && !cx.session.is_committing {
                         return call(FreeLog::default());
@@ -122,7 +123,7 @@ impl Call for Drain {
 }
 
 impl Drain {
-    /// The batch of a round; nothing where there is another round to come.
+    /// The batch of a round; `None` where there is another round to come.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<Option<Flow>> {
         let s = &mut *cx.session;
         s.not_latched()?;
@@ -145,8 +146,8 @@ impl Drain {
         if s.store.graph().has_fired() {
             return Ok(None);
         }
-        // Blocks wait for each other in a circle that the mechanism did not see coming: what nobody
-        // waits for is written without taking changes back, what somebody waits for is not.
+        // Blocks wait for each other in a circle that the mechanism did not foresee. They cannot go
+        // without a rollback, and write-back makes none; a wait for them does.
         if !std::mem::replace(&mut self.is_forced, true) && !s.mechanism.writes_with_rollback() {
             let mut all = Vec::new();
             s.store.uncommitted(&mut all);

@@ -1,4 +1,4 @@
-//! What a life of a volume can fail with.
+//! The errors of sessions and tasks.
 
 use backstitch_device::DeviceError;
 use backstitch_layout::Stop;
@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The result of a task.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What a life of a volume can fail with.
+/// What a task or a mount of a session can fail with.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// The layout refused, or a block could not be read.

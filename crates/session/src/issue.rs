@@ -1,5 +1,4 @@
-//! What the mechanism wants to be written though nobody waits for it: at once, or when a time has
-//! come.
+//! Writes that the mechanism wants though nobody waits for them: at once, or when a time has come.
 
 use std::time::Duration;
 
@@ -14,9 +13,9 @@ impl Session {
         is_due && self.latched.is_none()
     }
 
-    /// Whether a batch may be [told of](Session::written) once a device has it that takes later ones
-    /// behind it: all order is kept then, but who was told that something is on stable storage has
-    /// to wait for the device.
+    /// Whether a batch may be [reported](Session::written) once the device has taken it and puts
+    /// later ones behind it. All order is kept then, but before a caller is told that something is
+    /// on stable storage, the driver has to wait for the device.
     pub fn may_be_ordered_by_queue(&self) -> bool {
         self.mechanism.is_ordered_by_queue()
     }
@@ -29,10 +28,9 @@ impl Session {
         }
     }
 
-    /// The next batch of what the mechanism wants to be written, which is on its way then:
-    /// [`written`](Self::written) is to be told of it. `None` where there is nothing, or it waits
-    /// for another batch. `hurry`: somebody waits for what the mechanism puts off, or memory fills
-    /// up.
+    /// Hands out the next batch that the mechanism wants to be written; [`written`](Self::written)
+    /// is to be told of it. `None` where there is nothing, or it waits for another batch. `hurry`:
+    /// somebody waits for what the mechanism puts off, or memory fills up.
     pub fn next_issued(&mut self, now: Duration, hurry: bool) -> Option<Batch> {
         if self.latched.is_some() {
             return None;

@@ -4,7 +4,7 @@
 //! mounted file system has in memory. A [`Task`] is something that takes more than a step: the end
 //! of a transaction, a sync, an unmount. [`Task::poll`] goes on with it as far as it can, and says
 //! what has to happen before the next call: blocks are to be read, a batch is to be written,
-//! somebody else has to finish ([`Poll`]). Who drives it brings the I/O, and whatever else a mount
+//! somebody else has to finish ([`Poll`]). Its driver brings the I/O, and whatever else a mount
 //! needs:
 //!
 //! * `vfs` has one lock over the session and many threads, each with a task of its own. It polls
@@ -26,7 +26,8 @@
 //! | `task` | what all tasks have in common: a stack of calls; `tasks` which there are |
 //! | `commit` | when a transaction ends, and how the log gets room |
 //! | `stable` | flush rounds: what callers wait for, which they share |
-//! | `issue` | what the mechanism wants to be written though nobody waits; `writer` who writes it |
+//! | `issue` | what the mechanism wants to be written though nobody waits; `writer` the policy of
+//! write-back |
 //! | `drain` | deferred work, and everything onto stable storage |
 //! | `reclaim` | the reclaim of what a crash left |
 //! | `life` | the first patches of a mount, and the order in which an unmount ends everything |
@@ -60,19 +61,19 @@ pub use task::{Outcome, Poll, Task};
 pub use tasks::NextTry;
 pub use writer::{Chore, NAP, Throttle, Turn};
 
-/// The largest batch that a task puts together: enough for long runs, little enough that who waits
-/// for something else is soon served.
+/// Bytes of the largest batch that a task puts together: enough for long runs, and few enough that
+/// callers who wait for something else are soon served.
 pub const BATCH_BYTES: u64 = 16 << 20;
 
 /// The commit interval of a new session.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where tasks have the time from.
+/// The source of time for tasks.
 pub trait Clock {
     /// The time that the store goes by.
     fn now(&self) -> Duration;
 
-    /// The time of a step, which begins: that of the store, and that of the world.
+    /// The time of a step that begins: on the store's clock, and as a date.
     fn stamp(&mut self) -> (Duration, Timestamp);
 }
 
@@ -120,7 +121,7 @@ pub struct Session {
     pub waits: u64,
     /// Batches written for them.
     pub waited_batches: u64,
-    /// How many blocks the batch on its way for them has.
+    /// Blocks of the batch that is on its way for them.
     pub sync_blocks: usize,
     /// What the mechanism wants to be written though nobody waits for it.
     issued: Vec<PatchId>,
@@ -139,15 +140,16 @@ pub struct Session {
     is_shared: bool,
     /// How long the last transaction that somebody waited for took to reach the disk.
     commit_took: Duration,
-    /// Until when those who wait for a transaction let others come, and its number, under a
-    /// mechanism that gathers them.
+    /// The transaction that those who wait keep open for others, by its number, and until when,
+    /// under a mechanism that gathers them.
     gathers: Option<(u64, Duration)>,
     /// What tasks wait for to be on stable storage, by ticket.
     wishes: Vec<(u64, Vec<PatchId>)>,
     next_ticket: u64,
     /// A task writes a batch for the wishes.
     has_leader: bool,
-    /// What that one remembers of what is waited for: by whom, as many wishes up to a ticket.
+    /// What the leader remembers of what is waited for, and for which wishes that holds: their
+    /// number, and the next ticket.
     rounds: Rounds,
     rounds_of: (usize, u64),
     /// Why deferred work was put aside, the last time.
@@ -155,8 +157,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens a file system, on a volume of the store. `read` is to read what [`Store::take_wanted`]
-    /// has.
+    /// Opens a file system, on a volume of the store. `read` is to read the blocks that
+    /// [`Store::take_wanted`] returns.
     ///
     /// # Errors
     /// Where there is no readable file system of this kind; what `read` says.
@@ -245,9 +247,9 @@ impl Session {
         result
     }
 
-    /// What of `wait_for` the next step of a long operation comes after; the rest stays for the
-    /// operation's end. What goes through the log stays: transactions are in order by themselves, so
-    /// that one wait is enough for all steps.
+    /// Takes from `wait_for` what the next step of a long operation has to wait for. Changes that
+    /// go through the log stay for the operation's end: transactions are in order by themselves, so
+    /// one wait is enough for all steps.
     pub fn take_waits_of_step(&mut self, wait_for: &mut Vec<PatchId>) -> Vec<PatchId> {
         let Some((log, store, _)) = self.log() else {
             return std::mem::take(wait_for);
@@ -276,8 +278,8 @@ impl Session {
         self.step(Some(operation), at, &[], &mut wait_for, &mut body)
     }
 
-    /// Frees what the last reference went from, if that waits for nothing. False where there is no
-    /// more.
+    /// Frees objects whose last reference is gone, where that has to wait for nothing. False where
+    /// there are no more.
     ///
     /// # Errors
     /// [`Stop::Miss`]: the rest needs a block from the device, or nothing is freed now.
@@ -314,8 +316,8 @@ impl Session {
         }
     }
 
-    /// A batch was made outside of a task, and is on its way: [`written`](Self::written) is to be
-    /// told of it.
+    /// Notes that a batch which was made outside of a task is on its way:
+    /// [`written`](Self::written) is to be told of it.
     pub fn hand_out(&mut self, batch: Batch) -> Option<Batch> {
         self.in_flight += u32::from(!batch.is_empty());
         (!batch.is_empty()).then_some(batch)
@@ -344,7 +346,8 @@ impl Session {
         }
     }
 
-    /// Whether everything goes through the log, or what is in it is one file system among others.
+    /// Whether all changes go through the log: not where it belongs to a file system inside this
+    /// one.
     pub fn log_is_for_all(&mut self) -> bool {
         self.mechanism.log().is_some()
     }
@@ -355,7 +358,7 @@ impl Session {
         Some(log.state(store))
     }
 
-    /// Nothing is written any more.
+    /// From now on nothing is written any more.
     fn latch(&mut self, error: DeviceError) -> Error {
         self.fs.become_read_only(&error.to_string());
         Error::Latched(self.latched.get_or_insert(error).clone())
@@ -373,7 +376,7 @@ impl Session {
         Error::Stuck { patches }
     }
 
-    /// What could not be freed makes the file system read-only.
+    /// A failure of deferred work makes the file system read-only.
     fn deferred_work_failed(&mut self, stop: Stop) -> Error {
         let error = Error::from(stop);
         tracing::error!("deferred work: {error}");

@@ -34,15 +34,15 @@ enum Part {
     First,
     MarkInUse,
     StartLog,
-    /// What is open is let go.
+    /// Lets go of everything that is open.
     Release,
     /// Everything onto stable storage, and all deferred work.
     Drain,
-    /// What a crash left is reclaimed.
+    /// Reclaims what a crash left.
     Reclaim,
-    /// The counters.
+    /// Writes the counters.
     Settle,
-    /// The log is empty, and says so.
+    /// Empties the log, which says so.
     FinishLog,
     StopLog,
     MarkClean,
@@ -165,7 +165,7 @@ impl Call for Step {
 }
 
 impl Session {
-    /// Nothing that was removed is kept from being freed by a block that cannot be read.
+    /// Fails where a block that cannot be read keeps something that was removed from being freed.
     pub(crate) fn not_unreadable(&self) -> Result<()> {
         match &self.unreadable {
             Some(error) if self.fs.deferred().unreadable > 0 => Err(error.clone()),

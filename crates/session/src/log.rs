@@ -67,7 +67,7 @@ pub fn prepare(
     if is_read_only && !actions.is_empty() {
         actions.push("in memory only: the image stays as it is".to_string());
     }
-    // A mechanism without a log does not write the image's: a mount says if no other could either.
+    // A mechanism without a log does not write the image's. The mount also says if no other could.
     let log_kind = (access.ordering.log_kind()).or_else(|| usual_for(true).log_kind());
     let is_written = access.ordering.has_log() && !is_read_only;
     if let Some(kind) = log_kind.filter(|_| is_written) {

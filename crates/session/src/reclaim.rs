@@ -20,7 +20,7 @@ pub enum Until {
     Settled,
     /// More was given back than this.
     FreedMoreThan(u64),
-    /// It is as late as this, by [`Clock::now`](crate::Clock::now).
+    /// [`Clock::now`](crate::Clock::now) is this time or later.
     Time(Duration),
 }
 
@@ -28,7 +28,7 @@ pub enum Until {
 pub(crate) struct Reclaim {
     until: Until,
     at: AtReclaim,
-    /// How much had been put aside when the step began that misses blocks.
+    /// How much had been put aside when the step that misses blocks began.
     aside: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Call for Reclaim {
                 self.at = AtReclaim::Look;
                 return Ok(Flow::Need(Poll::Turn));
             }
-            // What a block that cannot be read keeps from being freed will not be.
+            // Fails if a block that cannot be read keeps something from being freed.
             AtReclaim::Freed => cx.session.not_unreadable()?,
             AtReclaim::Look | AtReclaim::Step => {}
         }
@@ -141,7 +141,7 @@ impl Reclaim {
             }
             ReclaimStep::More => {
                 let (s, now) = (&mut *cx.session, cx.clock.now());
-                // Nobody else may be there to write.
+                // There may be nobody else to write.
                 let writes = s.store.is_filling() && s.latched.is_none();
                 let batch = writes.then(|| s.store.next_batch(Goal::Oldest, now, BATCH_BYTES));
                 let batch = batch.and_then(|batch| s.hand_out(batch));

@@ -63,7 +63,8 @@ impl Call for Stable {
             AtStable::Look => {}
             AtStable::Closed(began) => {
                 self.at = AtStable::Committed(began);
-                // With what else is waited for, which may go in the same batch.
+                // The transaction is waited for with the other targets, which may go in the same
+                // batch.
                 let last = s.log_state().map(|log| log.last);
                 let targets = self.targets.iter().copied().chain(last);
                 return call(Settle::new(targets.collect()));
@@ -108,7 +109,7 @@ impl Call for Stable {
 /// Waits until patches that wait for no running transaction are on stable storage, writing what is
 /// needed.
 pub(crate) struct Settle {
-    /// What is waited for, until that is a wish.
+    /// The patches waited for, until they are entered among the session's wishes.
     targets: Vec<PatchId>,
     ticket: Option<u64>,
     is_leading: bool,
@@ -211,7 +212,7 @@ impl Session {
         }
     }
 
-    /// How long one who waits for the running transaction lets others come.
+    /// How long a caller that waits for the running transaction leaves it open for others.
     fn nap(&self, now: Duration) -> Option<Duration> {
         if let Some((_, until)) = self.gathers {
             // All who come meanwhile go on when the first one does.
@@ -238,7 +239,7 @@ impl Session {
         let Some((_, targets)) = wish else {
             return true;
         };
-        // What is there already is not looked at in every round that follows.
+        // What is on stable storage already need not be looked at in every round that follows.
         let graph = self.store.graph();
         while targets.pop_if(|last| !graph.is_live(*last)).is_some() {}
         targets.is_empty()

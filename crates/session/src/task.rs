@@ -1,4 +1,4 @@
-//! What takes more than a step: a stack of calls, each of which knows where it is.
+//! Tasks, which take more than a step: a stack of calls, each of which knows where it is.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub enum Poll {
     Wait,
     /// Time, in which others may come to share what the task does.
     Rest(Duration),
-    /// Nothing. The task has changed something: who wants to see each moment looks now.
+    /// Nothing. The task has changed something: a driver that looks at each moment looks now.
     Changed,
     /// Nothing. It has changed something, and others may have a turn.
     Turn,
@@ -29,7 +29,7 @@ pub enum Poll {
     Done(Outcome),
 }
 
-/// What a task came to.
+/// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// There was nothing to do.
@@ -40,7 +40,7 @@ pub enum Outcome {
     Reclaim(ReclaimStep),
 }
 
-/// What a call says when it lets go.
+/// What a call says as it gives up its turn.
 pub(crate) enum Flow {
     Need(Poll),
     Call(Box<dyn Call>),
@@ -62,7 +62,7 @@ pub(crate) struct Context<'c> {
 }
 
 impl Context<'_> {
-    /// What came of the call, or of the reading, that this goes on after.
+    /// The outcome of the call, or of the reading, after which this goes on.
     pub(crate) fn came(&mut self) -> Result<Outcome> {
         self.came.take().unwrap_or(Ok(Outcome::Idle))
     }
@@ -85,7 +85,7 @@ pub(crate) trait Call {
 /// Something that takes more than a step.
 pub struct Task {
     stack: Vec<Box<dyn Call>>,
-    /// What came of the call, or of the reading, that the last one goes on after.
+    /// The outcome of the call, or of the reading, after which the topmost call goes on.
     came: Option<Result<Outcome>>,
 }
 

@@ -20,7 +20,8 @@ impl Task {
         Task::of(Life::begin(first))
     }
 
-    /// Sees that a further operation fits into the running transaction, and that into the log.
+    /// Sees that a further operation fits into the running transaction, and that transaction into
+    /// the log.
     pub fn make_room() -> Task {
         Task::of(Room)
     }
@@ -70,7 +71,7 @@ pub enum NextTry {
     Read,
     /// Others may have a turn.
     Turn,
-    /// This.
+    /// This task is to be driven.
     Task(Task),
 }
 

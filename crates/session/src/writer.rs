@@ -1,7 +1,8 @@
-//! Write-back: what the writer of a mount does next, and who has to wait while memory is full.
+//! Write-back: what the writer of a mount does next, and which operations wait while memory is
+//! full.
 //!
-//! This is the policy alone. Who has a thread, or virtual time, drives it: one [`Turn`] after the
-//! other, each a few [chores](Chore), with a nap where there is nothing to do.
+//! This is the policy alone. Its driver has a thread, or virtual time, and takes one [`Turn`] after
+//! the other, each a few [chores](Chore), with a nap where there is nothing to do.
 
 use std::time::Duration;
 
@@ -106,8 +107,8 @@ impl Turn {
         self.stage = Stage::Issued;
     }
 
-    /// What the deferred work has changed can wait: spinning over it would take up one removed file
-    /// at a time. Patches that have fired cannot: somebody waits for what follows.
+    /// Deferred work that comes due by what was just done can wait: taken up at once, it would be
+    /// one removed file at a time. Patches that have fired cannot: somebody waits for what follows.
     fn end(&self, session: &mut Session, now: Duration) -> Chore {
         session.store.trim();
         if self.wrote || session.store.graph().has_fired() {
@@ -150,10 +151,12 @@ impl Session {
     }
 }
 
-/// Somebody who waits, before a change, while memory is crowded with what is not on disk yet.
+/// The wait of an operation that makes changes, while memory is crowded with what is not on disk
+/// yet.
 ///
-/// Before the first round what a running transaction has changed is to be committed, for it cannot
-/// leave memory. Each round wakes the writer and waits for a batch, at most for [`ROUND`](Self::ROUND).
+/// Before the first round what a running transaction has changed is to be committed, or it could
+/// not leave memory. Each round wakes the writer and waits for a batch, at most for
+/// [`ROUND`](Self::ROUND).
 #[derive(Debug)]
 pub struct Throttle {
     is_early: bool,
@@ -161,8 +164,9 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// `is_early`: what is done here may take a flush for each of many patches to get to the disk. So
-    /// it waits a little earlier than others, and they need not wait for its endless chain.
+    /// `is_early`: the operation makes long chains of patches, each of which may take a flush to
+    /// get to the disk. So it waits a little earlier than others, and they need not wait for its
+    /// chain.
     pub fn new(is_early: bool) -> Throttle {
         Throttle {
             is_early,

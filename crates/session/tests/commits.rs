@@ -27,7 +27,8 @@ fn a_transaction_that_somebody_ends_is_waited_for_without_ending_the_next_one() 
     let made = life.make("awaited");
     let (mut first, mut second) = (wait_for(&made), wait_for(&made));
     let before = commits(&mut life);
-    // What was removed is freed at the transaction's end, between which others have a turn.
+    // What was removed is freed at the transaction's end, in steps between which others have a
+    // turn.
     loop {
         let need = first.poll(&mut life.session, &mut life.clock).unwrap();
         match need {

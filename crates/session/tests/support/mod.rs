@@ -171,7 +171,7 @@ impl Life {
         targets
     }
 
-    /// Takes a file's only name away, which nobody has open.
+    /// Removes the only name of a file that nobody has open.
     pub(crate) fn remove(&mut self, name: &str) {
         let root = self.session.fs.root();
         self.change(

@@ -14,7 +14,7 @@ use backstitch_layout::BlockNumber;
 pub struct Bits {
     /// The first block.
     pub block: BlockNumber,
-    /// The blocks that they go on in, the first one included: more than one where a UFS's fragments
+    /// How many blocks they lie in, the first one included: more than one where a UFS's fragments
     /// are smaller than its maps.
     pub blocks: u64,
     /// The byte of the first block that bit 0 is in.
@@ -155,7 +155,7 @@ pub fn find_set(bytes: &[u8], from: usize, to: usize) -> Option<usize> {
     find(bytes, from, to, u64::MAX)
 }
 
-/// The first bit in `from..to` that is set once the word is xored with `!flip`.
+/// The first bit in `from..to` that is set after all words are xored with `!flip`.
 fn find(bytes: &[u8], from: usize, to: usize, flip: u64) -> Option<usize> {
     let to = to.min(bytes.len() * 8);
     let mut bit = from;

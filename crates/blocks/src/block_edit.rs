@@ -1,8 +1,8 @@
 //! Changing a directory block: where a name can go, and what its entry's bytes are.
 //!
 //! A name is removed by clearing its entry's inode, four bytes of its own, and never by letting the
-//! entry before swallow it: the length that would then be written counts on every change to the
-//! lengths behind it, and on the disk one of those might be missing. Unused entries are joined when
+//! entry before swallow it: the length that would then be written relies on every change to the
+//! lengths behind it, and one of those might be missing on the disk. Unused entries are joined when
 //! a new name needs their space; the patch of that name then covers the heads of all entries that
 //! it swallows, so that it comes after whatever is pending on them.
 //!
@@ -382,7 +382,7 @@ mod tests {
         );
     }
 
-    /// A block of somebody who knows no units: the name goes behind the border, and the entry
+    /// In a block that was made without units, the name goes behind the border, and the entry
     /// before keeps what is in front of it.
     #[test]
     fn a_place_behind_a_border_is_apart() {

@@ -40,13 +40,13 @@ pub const ENTRY_BYTES_MIN: usize = 12;
 pub trait EntryLayout: Copy + std::fmt::Debug + 'static {
     /// The offset of the type code within an entry (1 byte).
     const OFFSET_FILE_TYPE: usize;
-    /// No entry crosses a multiple of this many bytes of a block: 512 in UFS. In ext the block is the
-    /// only border, and an entry that is written keeps the device's unit for itself.
+    /// No entry crosses a multiple of this many bytes of a block: 512 in UFS. In ext the block is
+    /// the only border; that an entry stays within the device's unit is up to its writer.
     const UNIT_BYTES: usize = usize::MAX;
     /// Zeros that end a name on the disk and are not counted in its length: one in UFS.
     const TERMINATOR_BYTES: usize = 0;
 
-    /// The fixed part that these bytes are.
+    /// Decodes the fixed part of an entry.
     fn head(bytes: [u8; HEADER_SIZE]) -> Head;
 
     /// The bytes of a fixed part.
@@ -58,10 +58,10 @@ pub trait EntryLayout: Copy + std::fmt::Debug + 'static {
     /// The bytes of an entry's length.
     fn encode_rec_len(rec_len: usize) -> [u8; 2];
 
-    /// The length that an entry in a block of `block_len` bytes says.
+    /// Decodes the length of an entry in a block of `block_len` bytes.
     fn decode_rec_len(rec_len: u16, block_len: usize) -> usize;
 
-    /// The type code for what an inode is.
+    /// The type code for a type of inode.
     fn type_code(file_type: FileType) -> u8;
 
     /// What a type code stands for; `None` where it is not told or does not exist.
@@ -172,9 +172,9 @@ pub fn entries<L: EntryLayout>(block: &[u8], inodes_count: u32) -> Entries<'_, L
 }
 
 impl<'a, L: EntryLayout> Entries<'a, L> {
-    /// Passes by the entries, up to the first that is not `unwanted` (by its inode, the space up to
-    /// the next entry, and its name) or that [`next`](Iterator::next) has to look at more closely.
-    /// A few instructions for each: directories are searched so.
+    /// Skips the entries up to the first that is not `unwanted` (by its inode, the space up to the
+    /// next entry, and its name) or that [`next`](Iterator::next) has to look at more closely. A
+    /// few instructions for each: this is how directories are searched.
     #[inline]
     pub fn pass(&mut self, unwanted: impl Fn(InodeNumber, usize, &[u8]) -> bool) {
         while let Some(rest) = self.block.get(self.offset..)

@@ -1,4 +1,4 @@
-//! Which blocks have been free since a moment, and which were freed since one.
+//! Blocks that have been free since some moment, and blocks that were freed since one.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,14 +12,14 @@ pub struct FreeRuns {
 }
 
 impl FreeRuns {
-    /// Blocks that are free.
+    /// Notes blocks that are free.
     pub fn note(&mut self, range: Range<u64>) {
         if range.start < range.end {
             self.runs.insert(range.start, range.end);
         }
     }
 
-    /// Blocks that are not free any more.
+    /// Takes out blocks that are not free any more.
     pub fn cross_off(&mut self, run: Run) {
         if self.runs.is_empty() {
             return;
@@ -37,7 +37,7 @@ impl FreeRuns {
         }
     }
 
-    /// The first run, `most` blocks of it.
+    /// Takes the first run, at most `most` blocks of it.
     pub fn take(&mut self, most: u64) -> Option<Range<u64>> {
         let (start, end) = self.runs.pop_first()?;
         let cut = end.min(start.saturating_add(most));
@@ -46,8 +46,8 @@ impl FreeRuns {
     }
 }
 
-/// The most runs of freed blocks that are remembered, 16 bytes each: of a file system that is
-/// emptied in scattered blocks what is between them is looked at as well.
+/// The most runs of freed blocks that are remembered, 16 bytes each. Where more are freed, near
+/// ones are joined, and the blocks between them are looked at as well.
 const MOST_FREED_RUNS: usize = 1 << 16;
 
 /// Runs of blocks that were freed.
@@ -57,7 +57,7 @@ pub struct Freed {
 }
 
 impl Freed {
-    /// These were freed.
+    /// Notes blocks that were freed.
     pub fn add(&mut self, run: Run) {
         let run = run.start.0..run.end().0;
         match self.runs.last_mut() {

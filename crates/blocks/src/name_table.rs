@@ -6,7 +6,8 @@
 /// end, so that growing reads and writes from front to back.
 #[derive(Debug, Default)]
 pub struct NameTable {
-    /// The part of the hash above, the place and 1 below; 0 where there is no name.
+    /// In the high half a part of the name's hash, in the low half its place + 1; 0 where there is
+    /// no name.
     slots: Vec<u64>,
     len: usize,
 }
@@ -18,7 +19,7 @@ pub const MOST_BYTES: u64 = (u32::MAX as u64) * UNIT;
 const FEWEST_SLOTS: usize = 64;
 
 impl NameTable {
-    /// What it takes in memory.
+    /// Bytes that it takes in memory.
     pub fn bytes(&self) -> u64 {
         (self.slots.capacity() * size_of::<u64>()) as u64
     }
@@ -58,7 +59,7 @@ impl NameTable {
             return;
         }
         self.len -= 1;
-        // What was put behind it for want of its place moves up.
+        // Names behind it that had been kept from its slot move up.
         let count = self.slots.len();
         let mut at = gap;
         loop {

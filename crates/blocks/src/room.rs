@@ -10,7 +10,7 @@ pub struct RoomSummary {
 }
 
 impl Default for RoomSummary {
-    /// Of no blocks.
+    /// A summary of no blocks.
     fn default() -> RoomSummary {
         RoomSummary {
             levels: vec![Vec::new()],

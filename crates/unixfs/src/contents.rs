@@ -14,13 +14,13 @@ use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
 use backstitch_blocks::runs::{Mapped, Run};
 
-/// What stands before a write of a part of a file.
+/// The blocks that one part of a write goes into.
 enum Stretch {
     Mapped(Run),
     New(Growth),
 }
 
-/// That an inode is a regular file's, which alone has contents that programs read and cut.
+/// Checks that an inode is a regular file's: only these have contents that programs read and cut.
 ///
 /// # Errors
 /// [`Error::IsADirectory`], and [`Error::Invalid`] for all others.
@@ -292,8 +292,8 @@ impl<F: Format> UnixFs<F> {
         id
     }
 
-    /// Writes into mapped blocks: no order among them. Returns the patches of those that are to hold
-    /// bytes behind the file's end: a larger size shows nothing new of the others.
+    /// Writes into mapped blocks: no order among them. Returns the patches of those that get bytes
+    /// behind the file's end: a larger size shows nothing new of the others.
     fn overwrite(
         &mut self,
         v: &mut Volume<'_>,

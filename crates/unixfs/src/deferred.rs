@@ -28,7 +28,7 @@ const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
 
-/// What came of an item.
+/// The outcome of working on an item.
 enum Progress {
     Done,
     /// This is left of it.
@@ -135,7 +135,7 @@ impl<F: Format> UnixFs<F> {
         v.watch(&[], token);
     }
 
-    /// One reference to an inode less. The last one of an inode without names starts freeing it.
+    /// Gives up one reference to an inode. The last one of a nameless inode starts freeing it.
     pub(crate) fn drop_reference(&mut self, inode: InodeNumber) {
         if !self.references.release(inode) {
             return;
@@ -143,8 +143,8 @@ impl<F: Format> UnixFs<F> {
         match self.inodes.get_mut(&inode) {
             Some(state) if state.freed.is_some() => self.deferred.note_dead(inode),
             Some(state) => {
-                // Once: a program that looks at a file again and again leaves no more than one
-                // entry.
+                // Queued once: a program that looks at a file again and again leaves no more than
+                // one entry.
                 if !std::mem::replace(&mut state.is_idle, true) {
                     self.deferred.note_idle(inode);
                 }
@@ -229,8 +229,8 @@ impl<F: Format> UnixFs<F> {
             let never_alive = state.never_alive;
             self.give_places_of(v, number);
             let cleared = self.clear_dead(v, number, &inode, freed);
-            // Of one that was never alive the disk may still show what it had, as long as it is not
-            // cleared in the same piece.
+            // The disk may still show what an inode had that was never alive, unless the clearing
+            // joined the patch that freed it.
             let never_alive = never_alive
                 && (cleared == freed
                     || v.merged(freed, cleared)
@@ -252,9 +252,9 @@ impl<F: Format> UnixFs<F> {
         Ok(any)
     }
 
-    /// Where freed inodes are cleared on the disk: has this one cleared, once it is dead there, and
-    /// keeps what it had. Returns what its frees wait for. Where scopes are atomic it is cleared in
-    /// the scope that frees the last of what it has: until then the disk lists it.
+    /// Has a dead inode cleared once it is dead on the disk, where freed inodes are cleared there,
+    /// and keeps what it had. Returns what its frees wait for. Where scopes are atomic it is
+    /// cleared in the scope that frees the last of what it has: until then the disk lists it.
     fn clear_dead(
         &mut self,
         v: &mut Volume<'_>,
@@ -320,7 +320,7 @@ impl<F: Format> UnixFs<F> {
             let index = state.and_then(|s| s.index.as_ref());
             index.map_or(0, |index| index.names())
         };
-        // They grow while they are kept.
+        // Summed anew: the indexes grow while they are kept.
         let all = self.deferred.kept.iter();
         let mut names: u64 = all.map(|directory| names_of(self, directory)).sum();
         while self.deferred.kept.len() > KEPT_MAX
@@ -453,8 +453,8 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// The last blocks of a dead inode, as many as one step frees; `None` where the transaction has
-    /// no room for any. Where scopes are atomic and it is not all in one, the pointers are
-    /// nullified too: a transaction may end behind each step, and the replay of it goes on from
+    /// no room for any. Where scopes are atomic and these are not all of its blocks, the pointers
+    /// are nullified too: a transaction may end behind each step, and the replay of it goes on from
     /// what the inode says.
     fn gather_part_of_dead(
         &self,

@@ -1,7 +1,7 @@
 //! Swapping two names.
 //!
 //! No state may show one of the two without a name, or a directory whose `..` agrees with none of
-//! its names. Within one block, or what of it is written at once, one patch does it under any
+//! its names. Within the part of a block that is written at once, one patch does it under any
 //! mechanism; elsewhere only where scopes are atomic, and all others refuse it.
 
 use crate::index::entry_unit;
@@ -23,7 +23,7 @@ struct Side<F: Format> {
     parent: F::Inode,
     found: Found,
     inode: F::Inode,
-    /// Of a directory that gets another parent.
+    /// The `..` of a directory that gets another parent.
     dotdot: Option<Found>,
 }
 

@@ -212,8 +212,8 @@ impl<F: Format> UnixFs<F> {
             e.set_modified(now);
             e.set_changed(now);
         };
-        // Of a file that is not on the disk, what indirect blocks point to need not be there before
-        // they are: everything is there before the inode.
+        // In a file that is not on the disk, indirect blocks need not wait for what they point to:
+        // the inode waits for all of it.
         let is_apart = self.keeps_contents_apart(v, number);
         let is_unborn = !is_apart
             && links.only_changes_existing()
@@ -223,7 +223,7 @@ impl<F: Format> UnixFs<F> {
                 self.is_unborn_with(v, number, &after, edit)
             });
         let is_append = end > inode.size() && links.is_behind_existing();
-        // Nor does anybody look at pointers behind the end.
+        // Nobody looks at pointers behind the file's end either.
         let start = extension.logical * self.block_size() as u64;
         let is_hidden = self.is_behind_end(v, number, inode, start);
         v.hidden(is_hidden, |v| {
@@ -259,7 +259,7 @@ impl<F: Format> UnixFs<F> {
         (data[moved as usize], id)
     }
 
-    /// Contents of new blocks: the patch of each.
+    /// Writes the contents of new blocks; returns the patch of each.
     fn write_new_blocks(
         &mut self,
         v: &mut Volume<'_>,
@@ -304,8 +304,8 @@ impl<F: Format> UnixFs<F> {
             patches.push(id);
         }
         self.partial_block = partial;
-        // Blocks may be used again before it is on the disk that they were freed, where contents
-        // are there no earlier than that.
+        // Where contents go with the transaction, blocks may be used again before it is on the disk
+        // that they were freed.
         if v.scopes_hold_contents() {
             for rule in FREED_BEFORE_REUSE {
                 implied(rule, || {

@@ -27,8 +27,8 @@ use backstitch_blocks::runs::Mapped;
 /// Directories of more blocks than this get an index in memory.
 const LINEAR_BLOCKS: u64 = 2;
 
-/// The bytes of a directory's block that an entry is written in, and does not leave: the device's
-/// atomic unit, so that a crash leaves it or not, or the format's, whichever is smaller.
+/// Bytes of a unit of a directory's block, which no new entry crosses: the device's atomic unit, so
+/// that a crash leaves an entry wholly or not at all, or the format's, whichever is smaller.
 pub(crate) fn entry_unit<L: EntryLayout>(v: &Volume<'_>) -> usize {
     v.atomic_bytes().min(L::UNIT_BYTES)
 }
@@ -231,7 +231,7 @@ impl<F: Format> UnixFs<F> {
         self.want_blocks(v, inode, 0..self.directory_blocks(inode))
     }
 
-    /// The same of some of its blocks.
+    /// The same for some of its blocks.
     fn want_blocks(&self, v: &mut Volume<'_>, inode: &F::Inode, of: Range<u64>) -> Step<()> {
         let (mut at, end) = (of.start, of.end);
         let mut missing = false;
@@ -252,8 +252,8 @@ impl<F: Format> UnixFs<F> {
         if missing { Err(Stop::Miss) } else { Ok(()) }
     }
 
-    /// A directory's block is missing: those of others lie beside it, where nothing but metadata
-    /// does.
+    /// A directory's block is missing: asks for those near it too, where the format keeps
+    /// directories beside each other.
     fn want_directories_near(&self, v: &mut Volume<'_>, block: BlockNumber) {
         if let Some(end) = self.format.directories_end(block) {
             want_ahead(v, block - block.0 % READ_AHEAD_BLOCKS, end);
@@ -447,8 +447,7 @@ impl<F: Format> UnixFs<F> {
             let before = index.bytes();
             index.add(name, logical, offset);
             self.index_bytes += index.bytes() - before;
-            // What was known of a block's room is too much now, and is put right when it is relied
-            // upon.
+            // The room known of the block is too much now; it is put right when it is relied upon.
             if !index.room.knows(logical as usize) {
                 index.set_room(logical, self.format.block_size() as usize);
             }
@@ -548,7 +547,7 @@ impl<F: Format> UnixFs<F> {
         {
             return Ok(());
         }
-        // A position in an index that is no more: from the start, rather a name twice than never.
+        // The position is in an index that is no more: starts over, rather a name twice than never.
         let cookie = if cookie > u64::from(u32::MAX) {
             0
         } else {

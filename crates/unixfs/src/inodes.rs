@@ -21,8 +21,8 @@ pub const READ_AHEAD_BLOCKS: u64 = 32;
 /// Windows at a time: while one is looked at, the device fetches the next.
 const READ_AHEAD_WINDOWS: usize = 4;
 
-/// What stands for patches: the only one that is left of them, else an empty one. Calls that change
-/// nothing again and again make none.
+/// One patch that stands for several: the only live one, else an empty one. So calls that change
+/// nothing, again and again, make none.
 fn all_of(v: &mut Volume<'_>, patches: &[PatchId]) -> PatchId {
     let mut live = patches.iter().filter(|id| v.is_live(**id));
     match (live.next(), live.next()) {
@@ -93,8 +93,8 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Changes an inode: one patch over what differs. Where nothing does (of a damaged inode, whose
-    /// count of sectors cannot become less though blocks go), what is returned stands for what the
-    /// change would have come after. Its block must be in memory.
+    /// count of sectors cannot become less though blocks go), the patch returned stands for
+    /// `after`. Its block must be in memory.
     pub(crate) fn edit_inode(
         &mut self,
         v: &mut Volume<'_>,
@@ -124,8 +124,8 @@ impl<F: Format> UnixFs<F> {
         id.unwrap_or_else(|| all_of(v, after))
     }
 
-    /// A file that is not on the disk yet, for the patchgroups that something is done to it under.
-    /// Not a directory: what shows with that is more than itself.
+    /// A file that is not on the disk yet, for changes of it under patchgroups. `None` for a
+    /// directory: what shows with its name is more than itself.
     pub(crate) fn new_object(&self, v: &Volume<'_>, inode: InodeNumber) -> Option<NewObject> {
         if !v.is_grouped() || v.scopes_are_atomic() {
             return None;
@@ -159,7 +159,7 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// What of an inode `edit` changes, if it changes anything.
+    /// What `edit` changes of an inode; `None` where it changes nothing.
     fn edited(
         &self,
         v: &Volume<'_>,
@@ -200,8 +200,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Changes an inode: one patch over what differs, for which `fsync` of the inode waits. Where
-    /// nothing differs, what is returned stands for what the change would have come after. Its block
-    /// must be in memory.
+    /// nothing differs, the patch returned stands for `after`. Its block must be in memory.
     pub fn change_inode(
         &mut self,
         v: &mut Volume<'_>,
@@ -238,7 +237,7 @@ impl<F: Format> UnixFs<F> {
         self.note_time_change(v, inode, id);
     }
 
-    /// Changes nothing but times, for something else has changed.
+    /// Changes nothing but times, because something else has changed.
     pub(crate) fn touch_inode(
         &mut self,
         v: &mut Volume<'_>,
@@ -259,7 +258,7 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// The inode's contents changed: its times say so.
+    /// Notes in an inode's times that its contents changed.
     pub(crate) fn touch_modified(
         &mut self,
         v: &mut Volume<'_>,
@@ -272,7 +271,7 @@ impl<F: Format> UnixFs<F> {
         });
     }
 
-    /// `fsync` of an inode waits for a change.
+    /// Notes a change that `fsync` of the inode waits for.
     pub fn note_change(&mut self, v: &Volume<'_>, inode: InodeNumber, id: PatchId) {
         if v.is_live(id) {
             self.state(inode).changes.push(v, id);
@@ -444,7 +443,7 @@ impl<F: Format> UnixFs<F> {
     }
 }
 
-/// Windows from `first` on will be wanted, as far as they begin before `end`.
+/// Asks ahead for the windows from `first` on that begin before `end`.
 pub fn want_ahead(v: &mut Volume<'_>, first: BlockNumber, end: BlockNumber) {
     let starts = first.up_to(end).step_by(READ_AHEAD_BLOCKS as usize);
     for start in starts.take(READ_AHEAD_WINDOWS) {

@@ -48,7 +48,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
     }
 
     fn statistics(&self) -> FileSystemStatistics {
-        // What waits for its turn to be freed is as good as free: who needs it waits for it.
+        // What waits for its turn to be freed is as good as free: a caller that needs it waits.
         let kept = self.left_places.count() as u64;
         let free = self.format.free_blocks() + self.deferred.pending_blocks() + kept;
         let all = self.format.blocks_count();
@@ -312,7 +312,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
 
     fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.write_orphans(v, now)?;
-        // Of a file system that has become read-only too: the transaction changes bitmaps.
+        // Also where the file system has become read-only: the transaction changes bitmaps.
         self.format.write_counters(v, now)?;
         self.defer_rest(v);
         Ok(())

@@ -3,7 +3,7 @@
 //! Behind the twelfth block an append takes three rounds of writing by the rules of soft updates,
 //! each with a flush: the contents, the entry of an indirect block, the size. Where each append is
 //! flushed, two do: the indirect block is written to another place, with the new entry, beside the
-//! contents that it leads to, for nothing leads to it. Then the inode shows both, the block's new
+//! contents that it leads to, since nothing leads to it. Then the inode shows both, the block's new
 //! place and the size, in one patch. (Shadow pages, as far as one inode reaches.)
 //!
 //! The old place of the indirect block is kept, and is the new place the next time: two places are
@@ -106,7 +106,7 @@ impl<F: Format> UnixFs<F> {
         Ok(moves)
     }
 
-    /// Has the new places marked as used. Appends the patches.
+    /// Marks the new places as used. Appends the patches.
     pub(crate) fn mark_moves(&mut self, v: &mut Volume<'_>, moves: &[Moved], bits: &mut PatchIds) {
         for moved in moves {
             if moved.is_marked {
@@ -120,7 +120,7 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// The indirect blocks are in their new places once `shown` is on the disk.
+    /// Notes that the indirect blocks are in their new places once `shown` is on the disk.
     pub(crate) fn note_moves(
         &mut self,
         v: &mut Volume<'_>,
@@ -147,7 +147,7 @@ impl<F: Format> UnixFs<F> {
         self.defer_blocks(v, vec![run], &[left]);
     }
 
-    /// Has all places freed that indirect blocks have left for nothing, or that were asked back.
+    /// Frees all places that are kept for nothing, or that were asked back.
     pub(crate) fn give_places_back(&mut self, v: &mut Volume<'_>, now: Timestamp) {
         let is_asked = std::mem::take(&mut self.left_places.is_asked_back);
         if !is_asked && !self.left_places.expected.is_over(now) {
@@ -158,7 +158,7 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// Has those of a file freed, which has no name any more.
+    /// Frees the places kept for a file that has no name any more.
     pub(crate) fn give_places_of(&mut self, v: &mut Volume<'_>, inode: InodeNumber) {
         while let Some(at) = (self.left_places.list.iter()).position(|place| place.inode == inode) {
             let place = self.left_places.list.swap_remove(at);

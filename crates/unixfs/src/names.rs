@@ -34,7 +34,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// What of the disk it takes; an indirect block has so many units.
+    /// The blocks that it takes; an indirect block takes `units`.
     fn picks(&self, units: u64) -> Picks {
         match self {
             Place::Room(_) => Picks::default(),
@@ -54,7 +54,7 @@ impl Place {
 /// A new inode that was decided on.
 struct Plan<'a, F: Format> {
     number: InodeNumber,
-    /// Where it is marked as used already.
+    /// The inode's entry among the spares, where it is marked as used already.
     spare: Option<Spare>,
     new: &'a NewInode<'a>,
     mode: u16,
@@ -218,7 +218,7 @@ impl<F: Format> UnixFs<F> {
         let number = plan.number;
         let before_name = self.apply_inode(v, directory, &parent, plan, now);
         let parent = match new.file_type {
-            // It has a link more.
+            // The directory gets one more link.
             FileType::Directory => self.read_directory_inode(v, directory)?,
             _ => parent,
         };
@@ -516,7 +516,7 @@ impl<F: Format> UnixFs<F> {
             let shorter = self.shorter_entry(v, block, before, gap.offset);
             let at = before + OFFSET_REC_LEN;
             let cut = v.write(block, class, at, &shorter, &[headed]);
-            // No later than the caller is told that the name is there.
+            // It must be on the disk before the caller is told that the name is there.
             if v.answers_once_stable() {
                 implied(Rule::NameAfterTailCut, || v.is_answered_for(cut));
             }

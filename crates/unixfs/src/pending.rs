@@ -10,8 +10,8 @@ use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 
 impl<F: Format> UnixFs<F> {
-    /// What must be on the disk for the inode to be: its changes, and for every name that is not
-    /// yet, what makes it reachable.
+    /// Appends what must be on the disk for the inode to be there: its changes, and for each name
+    /// that is not on the disk yet, what makes it reachable.
     pub(crate) fn collect_sync_targets(
         &mut self,
         v: &mut Volume<'_>,
@@ -42,7 +42,7 @@ impl<F: Format> UnixFs<F> {
         self.inodes.get(&directory).and_then(|d| d.reach)
     }
 
-    /// Everything that a name needs to be reachable.
+    /// Appends everything that a name needs to be reachable.
     pub(crate) fn reach_of_name(&self, name: &PendingName, into: &mut Vec<PatchId>) {
         into.extend([
             name.name,

@@ -122,8 +122,8 @@ impl<F: Format> UnixFs<F> {
         self.state(directory).reach = Some(reach);
     }
 
-    /// What the removal of a directory's name must come after: that its earlier names are gone, for
-    /// its `..` agrees with none of them.
+    /// What the removal of a directory's name must come after: that its earlier names are gone,
+    /// because its `..` agrees with none of them.
     pub(crate) fn earlier_names_gone(
         &self,
         v: &Volume<'_>,
@@ -136,7 +136,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// What the removal of one of several names must come after: that another one is reachable.
-    /// Nothing where one that is not pending is left, for that one is on the disk.
+    /// Nothing where one of the others is not pending: that one is on the disk.
     pub(crate) fn reach_of_another_name(
         &mut self,
         v: &Volume<'_>,
@@ -154,8 +154,8 @@ impl<F: Format> UnixFs<F> {
             .filter(|n| (n.block, n.offset) != (found.block, found.offset))
             .copied()
             .collect();
-        // A crash leaves link counts that are too high: until the reclaim has been there, a count
-        // tells of no name on the disk.
+        // A crash leaves link counts that are too high: until the reclaim is over, a count does not
+        // prove that a name is on the disk.
         let is_another_there =
             others.len() + 1 < usize::from(target.links()) && self.reclaim.is_none();
         if !is_another_there && let Some(other) = others.first() {

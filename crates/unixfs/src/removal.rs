@@ -98,8 +98,8 @@ impl<F: Format> UnixFs<F> {
         self.touch_modified(v, directory, now);
     }
 
-    /// Whether a name and its removal are one patch. The name need not be new all the same: what it
-    /// stood for before may be on the disk.
+    /// Whether a name and its removal are one patch. Even so the entry may be on the disk, with the
+    /// inode that the name stood for before.
     fn is_as_written(&self, v: &Volume<'_>, found: &Found, cleared: PatchId) -> bool {
         let names = self.inodes.get(&found.inode).map_or(&[][..], |s| &s.names);
         let pending = names
@@ -170,8 +170,8 @@ impl<F: Format> UnixFs<F> {
         // Every name that went before may still be on the disk, and this count is without them.
         let clearings = self.state(number).clearings.clone();
         let after = wait_for_all(Rule::CountAfterClearings, &clearings);
-        // Too high a count is nothing that a patchgroup would have to wait for: the name is what is
-        // seen to go.
+        // A patchgroup need not wait for a count that is too high: what can be seen is that the
+        // name goes.
         let counted = v.hidden(true, |v| {
             self.change_inode(v, number, after, |e| {
                 e.set_links(target.links() - 1);

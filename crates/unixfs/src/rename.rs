@@ -1,6 +1,6 @@
 //! Moving names.
 //!
-//! Within one block, or what of it is written at once, both ends change in one patch, so that the
+//! Within the part of a block that is written at once, both ends change in one patch, so that the
 //! move is atomic. Elsewhere the object has both names for a while: link count +1, new name, old
 //! name cleared, link count −1, each on the disk no earlier than the one before.
 
@@ -36,9 +36,9 @@ struct Move<'a, F: Format> {
     names_above: Vec<PatchId>,
 }
 
-/// What is left of an old name.
+/// How an old name goes.
 struct Retired {
-    /// It is gone from the disk.
+    /// Once this is on the disk, the old name is gone.
     gone: PatchId,
     /// From here on recovery keeps the new name where it finds both: a directory's `..` agrees with
     /// it, or the old one is gone.
@@ -166,9 +166,9 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// A directory must not move into itself or below. On the disk a directory above its new place
-    /// may still have an earlier name, and that one below the directory that moves: returns what
-    /// such names are gone by, lest a crash leave a circle.
+    /// Checks that a directory does not move into itself or below. On the disk a directory above
+    /// the new place may still have an earlier name, below the directory that moves. Returns the
+    /// removals of such names, which must come first: else a crash could leave a circle.
     pub(crate) fn check_not_inside(
         &mut self,
         v: &mut Volume<'_>,
@@ -253,8 +253,8 @@ impl<F: Format> UnixFs<F> {
         before_name.extend(contents.map(|c| wait_for(Rule::RenameAfterContents, c)));
         let takes_a_name = m.target.as_ref().is_some_and(|(_, t)| t.is_directory());
         if m.is_directory && (!atomic || takes_a_name) && holds(Rule::MovingAfterEarlierNames) {
-            // Two names are all that it may have; and a mark is about one move: with a name from
-            // before it, the one that somebody else had could not be told.
+            // It may have two names at most. And a mark is about one move: with a third name, from
+            // before, recovery could not tell which of them another directory had.
             self.earlier_names_gone(v, number, &mut before_name);
         }
         if !atomic {
@@ -332,7 +332,7 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
-    /// The old name goes, after the new one and a directory's `..`; then the links that it was.
+    /// Clears the old name, after the new one and a directory's `..`; then drops its links.
     ///
     /// The cleared entry is the second commit point of a rename.
     fn retire_old_name(
@@ -402,7 +402,7 @@ impl<F: Format> UnixFs<F> {
             wait_for(Rule::OldNameAfterNew, pending.name),
             wait_for(Rule::OldNameAfterPointer, pending.pointer),
         ];
-        // Who could reach the old name in this directory can reach the new one.
+        // In one directory, the new name can be reached wherever the old one could.
         if m.from != m.to {
             let reach = self.reach_of_directory(m.to);
             after.extend(reach.map(|r| wait_for(Rule::OldNameAfterReach, r)));

@@ -37,9 +37,8 @@ impl<F: Format> UnixFs<F> {
         Some(wait_for(Rule::ReplacingAfterMark, marked))
     }
 
-    /// The replaced directory, and its mark with it, stays until the old name of the one that moved
-    /// is gone (`old_gone`); but for one whose own name never was on the disk, so that nobody knows
-    /// it.
+    /// The replaced directory stays, and its mark with it, until the old name of the one that moved
+    /// is gone (`old_gone`). Not where its own name never was on the disk: then nobody knows of it.
     pub(crate) fn keep_mark(
         &mut self,
         v: &Volume<'_>,
@@ -58,8 +57,8 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// Before the directory that moved takes somebody's name once more, the one that it replaced is
-    /// gone, and its mark with it.
+    /// Before the directory that moved takes another directory's name again, the one that it
+    /// replaced must be gone, and its mark with it.
     pub(crate) fn note_mark_gone(
         &mut self,
         v: &mut Volume<'_>,

@@ -23,7 +23,7 @@ pub struct Place {
     pub position_bytes: u64,
 }
 
-/// The mark of whom a directory replaces as it moves between two places. Never 0.
+/// The mark of a directory that `moved` replaces as it moves between two places. Never 0.
 pub fn mark(moved: InodeNumber, generation: u32, from: Place, to: Place) -> u32 {
     let mut bytes = Vec::with_capacity(32);
     bytes.extend_from_slice(&moved.0.to_le_bytes());
@@ -35,8 +35,8 @@ pub fn mark(moved: InodeNumber, generation: u32, from: Place, to: Place) -> u32 
     crc32c::crc32c(&bytes).max(1)
 }
 
-/// Of a directory's names the one that must stay, if `is_marked` says so of a move from another one
-/// of them.
+/// Of a directory's names the one that must stay: where it moved to from another of them, if there
+/// is a mark of that move (`is_marked`).
 pub fn name_to_keep(
     directory: InodeNumber,
     generation: u32,

@@ -13,14 +13,14 @@
 //!   waits for all of these bits;
 //! * what `fsync` waits for beside an inode's change: what that change comes after, an indirect
 //!   block's entries that go with a hole, or zeros behind the end that a file had before it grew;
-//! * what must be synced beside the changes of an inode and its names: a new inode, for its name
-//!   waits for it; a directory's own reach, for so are its names; the removals of names that it
-//!   had, for the link count that is put back waits for them; `..` and a name that takes another
-//!   one's place, for the removal of the old name, which is noted, waits for them;
+//! * what must be synced beside the changes of an inode and its names: a new inode, since its name
+//!   waits for it; a directory's own reach, since its names are synced; the removals of names that
+//!   it had, since the link count that is put back waits for them; `..` and a name that takes
+//!   another one's place, since the removal of the old name, which is noted, waits for them;
 //! * where the reclaim takes away one of a directory's two names: that the other one can be
-//!   reached, for nothing moves a directory before that is settled; that the directory which held
-//!   the name is not removed before, for it counts more links than its own two and so waits for the
-//!   end of the reclaim; that it is told of a `..`, for it looks before it corrects one;
+//!   reached, since nothing moves a directory before that is settled; that the directory which held
+//!   the name is not removed before, since it counts more links than its own two and so waits for
+//!   the end of the reclaim; that it is told of a `..`, since it looks before it corrects one;
 //! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an
 //!   inode's newer fields after its older ones: they overlap, and the graph keeps the order of what
 //!   overlaps (errors in that can be planted there);

@@ -105,7 +105,7 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
-    /// Bytes of the last block beyond the size that are not zero.
+    /// Finds the bytes of the last block beyond the size that are not zero.
     pub(crate) fn gather_stale_tail(
         &mut self,
         v: &mut Volume<'_>,
@@ -180,8 +180,8 @@ impl<F: Format> UnixFs<F> {
             false => is_last,
         };
         let tail = match hides_tail {
-            // Under a journal even where it is zeros already: what is written there next comes
-            // after the cut with it.
+            // Under a journal even where it is zero already: what is written there next then comes
+            // after the cut.
             true => self.gather_zeroing(v, inode, size, self.kept_end(size), is_listed)?,
             false => Zeroings::new(),
         };
@@ -230,9 +230,9 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it
-    /// begins, and what maps it. At the border of an indirect block, unless the transaction has no
-    /// room for so much.
+    /// Plans to cut the last part of a file, of a bounded size, behind `keep` blocks. Returns where
+    /// the part begins, and the plan. It begins at the border of an indirect block, unless the
+    /// transaction has no room for so much.
     fn gather_cut(&self, v: &mut Volume<'_>, inode: &F::Inode, keep: u64) -> Step<(u64, Cut)> {
         let map = self.changeable_map(inode);
         let units = self.format.units_per_pointer();
@@ -253,8 +253,8 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// Where the blocks end that a file keeps as it gets this size, in bytes: a last block that is
-    /// a direct one keeps no more units than it needs.
+    /// Where, in bytes, the blocks end that a file keeps at this size: a last block that is a
+    /// direct one keeps no more units than it needs.
     fn kept_end(&self, size: u64) -> u64 {
         let bs = self.block_size() as u64;
         let direct = bs * self.format.units_per_pointer() * DIRECT_POINTERS as u64;
@@ -301,8 +301,8 @@ impl<F: Format> UnixFs<F> {
         v.write(zeroing.block, BlockClass::Data, zeroing.from, &zeros, after)
     }
 
-    /// Nullifies the pointers of a plan, the smaller size after all of them, and the frees after
-    /// that.
+    /// Nullifies the pointers of a plan, then sets the smaller size, then frees: each is on the
+    /// disk no earlier than the one before.
     fn apply_unmapping(
         &mut self,
         v: &mut Volume<'_>,
@@ -337,7 +337,7 @@ impl<F: Format> UnixFs<F> {
                 .is_some_and(|made| {
                     v.merged(made, shrunk) || !holds(Rule::BlocksNeverMappedOnlyIfMerged)
                 });
-            // That comes after what indirect blocks lose.
+            // `shrunk` comes after the entries that indirect blocks lose.
             let after: &[PatchId] = match never {
                 true => &[],
                 false => wait_for_all(Rule::BlocksFreedAfterUnmapping, slice::from_ref(&shrunk)),
@@ -415,7 +415,7 @@ impl<F: Format> UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         if from >= to {
-            // As on the kernel's: the file counts as modified wherever the hole is.
+            // As in the kernel, the file counts as modified wherever the hole is.
             self.change_inode(v, number, &[], |e| {
                 e.set_modified(now);
                 e.set_changed(now);

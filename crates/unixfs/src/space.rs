@@ -1,4 +1,4 @@
-//! Blocks and inodes are given and taken back: what has to be known of that besides the format's
+//! Giving and taking back blocks and inodes: what has to be known of that besides the format's
 //! bits.
 
 use std::borrow::Cow;
@@ -67,7 +67,7 @@ impl<F: Format> UnixFs<F> {
         let in_block = self.format.inodes_per_block() as usize;
         for inode in self.deferred.take_freed_in() {
             // A number that is not in the table, or a bitmap that was let go: then the block is
-            // written, no more.
+            // just written.
             let Ok((block, _)) = self.format.inode_place(inode) else {
                 continue;
             };
@@ -89,7 +89,7 @@ impl<F: Format> UnixFs<F> {
         // none.
         let is_journaled = v.scopes_are_atomic() && holds(Rule::TableBlockKeptUnderJournal);
         // Where freed inodes are cleared on the disk, what is not written yet may be the zeros of a
-        // block that was initialised just now, and the group counts it as that.
+        // block that the group already counts as initialised.
         if !v.keeps_order() || is_journaled || F::CLEARS_FREED {
             return;
         }
@@ -124,7 +124,7 @@ impl<F: Format> UnixFs<F> {
         Ok(stop.0)
     }
 
-    /// A block of a map, or one that it leads to, that may be a file's.
+    /// Checks that a block of a map, or one that a map leads to, may be a file's.
     pub(crate) fn checked_pointer(&self, block: BlockNumber) -> Step<BlockNumber> {
         match block {
             BlockNumber::NONE => Ok(block),
@@ -132,7 +132,7 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// The same with all the units that a pointer leads to.
+    /// The same for all the units that a pointer leads to.
     pub(crate) fn checked_whole(&self, block: BlockNumber) -> Step<BlockNumber> {
         match (block, self.format.units_per_pointer()) {
             (BlockNumber::NONE, _) => Ok(block),
@@ -141,7 +141,7 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// Units that one pointer leads to, which may be a file's: they lie in one block.
+    /// Checks that units to which one pointer leads may be a file's: they lie in one block.
     pub(crate) fn checked_units(&self, run: Run) -> Step<Run> {
         let units = self.format.units_per_pointer();
         match run.start.0 % units + run.len > units {
@@ -186,7 +186,7 @@ pub(crate) fn are_in_memory(v: &Volume<'_>, bits: &Bits) -> bool {
         .all(|block| v.peek(block).is_some())
 }
 
-/// A block of a map, or one that it leads to, that may be a file's.
+/// Checks that a block of a map, or one that a map leads to, may be a file's.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for any other.
@@ -197,7 +197,7 @@ pub fn checked_block(format: &impl Format, block: BlockNumber) -> Step<BlockNumb
     Err(Error::corrupt(Structure::BLOCK_MAP, Fault::NoBlockOfFiles { block }).into())
 }
 
-/// A run of a file's blocks.
+/// Checks that all blocks of a run may be a file's.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where one of them cannot be a file's.

@@ -12,8 +12,8 @@
 //!   the empty inode goes to the disk beside the contents, and in the second round its pointers
 //!   beside its name.
 //!
-//! Who makes files without flushing them gets neither: a patch more for each, with undo data, would
-//! be for nothing.
+//! Programs that make files without flushing them get neither: for each file there would be one
+//! more patch, with undo data, for nothing.
 
 use std::collections::VecDeque;
 
@@ -26,8 +26,8 @@ use crate::state::UnixFs;
 use crate::state::inode::InodeState;
 use crate::state::spares::Spare;
 
-/// The most inodes of a group that are marked ahead, and no more than this part of its free ones;
-/// again when a quarter is left.
+/// The most inodes of a group that are marked ahead, and no more than one for `FREE_PER_SPARE` free
+/// ones; new ones are marked when a quarter is left.
 const SPARES_MAX: u32 = 32;
 const FREE_PER_SPARE: u32 = 8;
 /// The most groups in which some are.
@@ -80,8 +80,8 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// A file is flushed, and so will probably be what is done next of what was done to it. What is
-    /// marked ahead goes with a new one.
+    /// A file is flushed, and so, probably, will be the next one that is made, or the next append,
+    /// as this was. With a new file, all that is marked ahead in its group is flushed too.
     pub(crate) fn note_flushed(
         &mut self,
         v: &Volume<'_>,
@@ -136,15 +136,15 @@ impl<F: Format> UnixFs<F> {
         self.keeps_apart(v) && self.inodes.get(&inode).is_some_and(|s| is_new_file(s))
     }
 
-    /// What of a file leads to contents, where that stands apart from what made it and is not on
-    /// the disk yet.
+    /// The patch by which a file leads to contents, where it stands apart from the patch that made
+    /// the file, and is not on the disk yet.
     pub(crate) fn contents_apart(&self, v: &Volume<'_>, inode: InodeNumber) -> Option<PatchId> {
         let state = self.inodes.get(&inode)?;
         state.apart.filter(|apart| v.is_live(*apart))
     }
 
-    /// More contents are led to by a patch of the inode: apart itself, or after one that is; or
-    /// another one than that which makes the inode, while that is in memory only.
+    /// Notes the patch of an inode that leads to more contents, if it stands apart or comes after
+    /// one that does, or if another patch makes the inode and is in memory only.
     pub(crate) fn note_contents_apart(
         &mut self,
         v: &Volume<'_>,
@@ -159,7 +159,7 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    /// Has what is kept ready for nothing, or was asked back, freed with all that is deferred.
+    /// Frees, with all that is deferred, what is kept ready for nothing or was asked back.
     pub(crate) fn give_back(&mut self, v: &mut Volume<'_>, now: Timestamp) {
         let is_asked = std::mem::take(&mut self.spares.is_asked_back);
         if self.read_only.is_some() {

@@ -5,7 +5,7 @@
 //! the size that says so as the commit point. Else it moves: what it holds and what is added is
 //! written to a new place, the pointer to that with the size is the commit point, and the old units
 //! are freed once the pointer is on the disk. Before a file gets another block the one that was the
-//! last becomes whole. Where a pointer leads to one unit nothing of this is left.
+//! last becomes whole. Where a pointer leads to one unit none of this applies.
 
 use backstitch_layout::{BlockNumber, InodeNumber, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
@@ -169,8 +169,9 @@ impl<F: Format> UnixFs<F> {
         Err(Stop::Again)
     }
 
-    /// What a run holds to whose beginning the file's last units go: what these hold up to the
-    /// file's end, zeros, and `data` from byte `within` of the run on. `None` where none go.
+    /// The contents of a run to whose beginning a file's last units go: their bytes up to the
+    /// file's end, then zeros, with `data` from byte `within` of the run on. `None` where no units
+    /// go there.
     pub(crate) fn moved_contents(
         &self,
         v: &Volume<'_>,
@@ -193,8 +194,8 @@ impl<F: Format> UnixFs<F> {
         Some(contents)
     }
 
-    /// The same of a directory, and how many blocks it is: the names in them are on the disk where
-    /// they were before they are anywhere else.
+    /// The same for a directory, with the number of units. What is pending on these must be on the
+    /// disk before they are anywhere else, so it is appended to `after`.
     pub(crate) fn moved_entries(
         &self,
         v: &mut Volume<'_>,

@@ -62,7 +62,7 @@ pub trait Inode: Clone + Debug + Send {
         self.file_type() == Some(FileType::Directory)
     }
 
-    /// Whether the pointers are pointers: those of files, directories and slow symbolic links.
+    /// Whether its pointers lead to blocks: in files, directories and slow symbolic links.
     fn has_block_map(&self, block_size: u32) -> bool {
         match self.file_type() {
             Some(FileType::Regular | FileType::Directory) => true,

@@ -1,4 +1,4 @@
-//! What a format is to what all formats share.
+//! What a format adds to what all formats share.
 //!
 //! A [`Format`] says how inodes, space, maps and directories look on the disk; [`UnixFs`] says what
 //! must be on the disk before what. Methods that return a
@@ -91,7 +91,7 @@ pub trait Format: Space + Sized + Send + 'static {
     fn is_valid_inode(&self, inode: InodeNumber) -> bool {
         (InodeNumber::FIRST..=self.last_inode()).contains(&inode)
     }
-    /// Whether the inode is of a file that a log of a mechanism's is in.
+    /// Whether the inode is that of a file which holds a mechanism's log.
     fn is_log(&self, _inode: InodeNumber) -> bool {
         false
     }
@@ -138,7 +138,7 @@ pub trait Format: Space + Sized + Send + 'static {
     fn has_index(&self, _directory: InodeNumber, _inode: &Self::Inode) -> bool {
         false
     }
-    /// Some directory has another name.
+    /// A name was added to some directory.
     fn note_name_added(&mut self) {}
     /// A directory is gone.
     fn forget_directory(&mut self, _directory: InodeNumber) {}
@@ -308,8 +308,8 @@ pub trait Format: Space + Sized + Send + 'static {
     fn gather_size(&mut self, _v: &mut Volume<'_>, _size: u64) -> Step<()> {
         Ok(())
     }
-    /// The same for all features that an inode needs which a crash left: the crash may have come
-    /// before they were set.
+    /// The same for all features that an inode needs which a crash left behind: the crash may have
+    /// come before they were set.
     ///
     /// # Errors
     /// Where it cannot be what it is.

@@ -129,13 +129,13 @@ pub trait Space {
     fn free_inodes_in(&self, group: GroupNumber) -> u32;
     /// Where the bits of a group's blocks are, bit 0 the first one's, and what a set one means.
     fn block_bits(&self, group: GroupNumber) -> Bits;
-    /// The same of its inodes.
+    /// The same for its inodes.
     fn inode_bits(&self, group: GroupNumber) -> Bits;
     /// How many inodes a block of the inode table holds.
     fn inodes_per_block(&self) -> u32;
     /// The blocks that are the format's own, run after run.
     fn own_runs(&self, visit: &mut dyn FnMut(Run));
-    /// A group has so many directories.
+    /// Sets the number of directories in a group.
     fn set_directories(&mut self, group: GroupNumber, directories: u32);
     /// An inode of the group that is marked as used already becomes a directory.
     fn note_directory(&mut self, group: GroupNumber);
@@ -145,7 +145,7 @@ pub trait Space {
     /// The place that is near to an inode.
     fn goal_near(&self, inode: InodeNumber) -> BlockNumber;
     /// If the block lies in a part of its group that is kept for directories: where that part ends.
-    /// Who reads one directory there reads the others ahead.
+    /// A reader of one directory there also reads the others ahead.
     fn directories_end(&self, block: BlockNumber) -> Option<BlockNumber>;
     /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows`
     /// says that the file has grown before, and space after the run is worth reserving. Empty where

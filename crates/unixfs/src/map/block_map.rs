@@ -28,9 +28,9 @@ pub(crate) trait ChangeableMap: BlockMap {
     /// How many blocks of its own the map needs for a run of new blocks at a hole.
     fn blocks_needed(&self, v: &mut Volume<'_>, logical: u64, len: u64) -> Step<usize>;
 
-    /// What links the run of a growth to the file, whose blocks `data` writes. Appends to
-    /// `before_inode` what the inode's change must wait for because of pointers in it. All blocks of
-    /// the map were looked up before: it cannot fail.
+    /// What links the run of a growth to the file; `data` are the patches of its blocks. Appends to
+    /// `before_inode` what the inode's change must wait for because of pointers in it. All blocks
+    /// of the map were looked up before: it cannot fail.
     fn link(
         &self,
         v: &mut Volume<'_>,
@@ -39,9 +39,9 @@ pub(crate) trait ChangeableMap: BlockMap {
         before_inode: &mut PatchIds,
     ) -> Links;
 
-    /// One more than the last mapped block before block `below`; 0 where nothing is mapped. Of a
-    /// freed inode whose blocks from `below` on are free already nothing is looked at that may be
-    /// somebody else's by now.
+    /// One more than the last mapped block before block `below`; 0 where nothing is mapped. In a
+    /// freed inode, whose blocks from `below` on are free already, nothing is looked at that may
+    /// belong to others by now.
     fn end(&self, v: &mut Volume<'_>, below: u64) -> Step<u64>;
 
     /// What has to change so that a part of the file is mapped to nothing.

@@ -34,8 +34,8 @@ pub(crate) enum Owner {
     /// It lives on without them: pointers to them are nullified, and an indirect block goes with
     /// the last block that it maps.
     Lives,
-    /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block counts to
-    /// the part in which the first block lies that it can map.
+    /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block goes with
+    /// the part that has the first block which it can map.
     Freed,
 }
 

@@ -27,7 +27,7 @@ pub struct Growth {
     /// New indirect blocks, in the order in which the walk over the run meets them (outermost
     /// first).
     pub(crate) indirects: SmallVec<[BlockNumber; 3]>,
-    /// Those that were there and go to new places.
+    /// Indirect blocks that were there and go to new places.
     pub(crate) moves: Moves,
     /// The last units of the file, which go to the beginning of the run.
     pub(crate) replaces: Option<Run>,
@@ -48,7 +48,7 @@ impl Growth {
 pub(crate) struct Moved {
     pub(crate) from: BlockNumber,
     pub(crate) to: BlockNumber,
-    /// It is marked as used: the block was there before.
+    /// The new place is marked as used already: the block was there before.
     pub(crate) is_marked: bool,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Node {
 pub(super) struct Places<'a> {
     /// New ones.
     pub(super) fresh: &'a mut dyn Iterator<Item = BlockNumber>,
-    /// Those that were there and go elsewhere.
+    /// Indirect blocks that were there and go elsewhere.
     pub(super) moves: &'a [Moved],
 }
 
@@ -196,9 +196,9 @@ impl Links {
     }
 
     /// Appends what the inode's change is to come after where nothing on the disk leads to the
-    /// file: all that the entries point to. What is pending on the blocks that gain them was
-    /// followed by a change of the inode each time: it is a part of what makes the inode, or stands
-    /// between that and this one.
+    /// file: all that the entries point to. Earlier changes of the blocks that gain entries need
+    /// not be among these: a change of the inode followed each, which is part of what makes the
+    /// inode, or lies between that and this change.
     pub(crate) fn awaited(&self, bits: &[PatchId], into: &mut PatchIds) {
         into.extend_from_slice(bits);
         for node in &self.nodes {

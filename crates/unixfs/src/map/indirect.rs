@@ -200,8 +200,8 @@ impl<F: Format> UnixFs<F> {
         Ok((indirects, block))
     }
 
-    /// What pointers say, of which the first one leads to the block with unit `logical`. Behind
-    /// `end` the block with the file's last unit has no units.
+    /// The mapping that pointers state, of which the first one leads to the block with unit
+    /// `logical`. The block with the file's last unit has no units behind `end`.
     fn run_of(
         &self,
         mut pointers: impl Iterator<Item = BlockNumber>,
@@ -288,7 +288,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
             let count = (leaf_end - at) as usize;
             let physical = growth.run.start + offset as u64;
             if path.depth == 0 {
-                // What follows the last units of a file is led to by the pointer to these.
+                // Units that continue the file's last block are reached by that block's pointer.
                 if at.is_multiple_of(units) {
                     for k in (0..count).step_by(units as usize) {
                         let root = path.root + k / units as usize;
@@ -409,7 +409,7 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
-    /// Where a file gets to end within a block, a direct one: the units behind that go.
+    /// Adds to a plan the units behind `end`, where a file is to end within a direct block.
     pub(crate) fn plan_tail_cut(&self, inode: &F::Inode, end: u64, plan: &mut Cut) -> Step<()> {
         let units = self.format.units_per_pointer();
         let (pointer, keep) = (end / units, end % units);

@@ -94,8 +94,8 @@ impl<F: Format> UnixFs<F> {
         group: GroupNumber,
     ) -> Step<ReclaimStep> {
         if group.0 >= self.format.groups_count() {
-            // Blocks of what others are freeing are not marked, nor touched as long as nobody has
-            // begun.
+            // Blocks of inodes that operations free are not noted as used, nor as touched before
+            // their freeing begins.
             let gone =
                 |inode: &InodeNumber| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
             if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {

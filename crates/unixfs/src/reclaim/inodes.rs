@@ -1,4 +1,4 @@
-//! The inodes: which are in use, which have no name, and how many the others count.
+//! The inodes: which are in use, which have no name, and how many names the others count.
 
 use backstitch_layout::{
     Changed, Error, GroupNumber, InodeNumber, ReclaimStep, Step, Stop, Structure, Timestamp,
@@ -85,8 +85,8 @@ impl<F: Format> UnixFs<F> {
         Ok(ReclaimStep::More)
     }
 
-    /// What an inode is. One that lost its last name before the crash is cleared, where a format
-    /// has that.
+    /// What an inode is. Where a format clears freed inodes, one that lost its last name before the
+    /// crash is cleared.
     fn kind_of(
         &mut self,
         v: &mut Volume<'_>,
@@ -121,7 +121,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Marks directories that cannot be reached as deleted: each before the one that its `..` leads
-    /// to, for no `..` on the disk may stand for what is dead.
+    /// to, since no `..` on the disk may stand for what is dead.
     pub(super) fn kill_orphans(
         &mut self,
         v: &mut Volume<'_>,
@@ -147,8 +147,8 @@ impl<F: Format> UnixFs<F> {
         Ok(ReclaimStep::More)
     }
 
-    /// Takes an inode that no name stands for for one that lost its last one: it goes with the last
-    /// reference, or at once.
+    /// Treats an inode that no name stands for as one that lost its last name: it goes with the
+    /// last reference, or at once.
     fn kill(
         &mut self,
         v: &mut Volume<'_>,

@@ -1,4 +1,4 @@
-//! The maps of inodes: which blocks are in use, and what is wrong with how many an inode counts.
+//! The maps of inodes: which blocks are in use, and block counts that are wrong.
 
 use backstitch_layout::{
     BlockNumber, Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Structure,
@@ -167,7 +167,7 @@ impl<F: Format> UnixFs<F> {
         Ok(runs.iter().map(|run| run.len).sum())
     }
 
-    /// A symlink's target is where its size says, or nobody knows what its pointers are.
+    /// Checks that a symlink's target is where its size says: else its pointers mean nothing.
     fn check_symlink(&self, number: InodeNumber, inode: &F::Inode) -> Step<()> {
         let is_fast = inode.is_fast_symlink(self.format.block_size());
         if is_fast && inode.size() > self.format.fast_symlink_max() as u64 {

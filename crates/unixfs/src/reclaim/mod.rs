@@ -15,21 +15,21 @@
 //!    that of any removed file is, each as soon as its end is on the disk;
 //! 5. once that is on the disk, *correct* the link counts of what lives.
 //!
-//! The second and the third need nothing of each other. The second comes first, for it gives back
-//! space; a caller that has to wait for the names has them change places.
+//! The second and the third need nothing of each other. The second comes first, since it gives back
+//! space; where a caller has to wait for the names, the third does.
 //!
 //! Blocks are freed for one reason alone: no inode in use maps them. So no fault elsewhere can make
 //! the reclaim free what is in use. Whatever soft updates cannot have left is taken for corruption
 //! and ends the reclaim; the image is then not called clean.
 //!
-//! # Cut off
+//! # When it is cut off
 //!
 //! Every change is an ordinary patch, and each phase is on the disk before one begins that relies
 //! on it: a crash in between leaves what any crash may leave. What was freed or corrected until
 //! then stays so, and the next reclaim has less to do. What was *seen* is not kept: a crash may
-//! have left more since, anywhere. So what lies before the first block that is freed is a look at
-//! all inodes and their maps, and before the first nameless inode a look at all names; behind these
-//! everything counts at once.
+//! have left more since, anywhere. So each reclaim looks at all inodes and their maps before it
+//! frees the first block, and at all names before the first nameless inode; from then on every step
+//! frees something for good.
 //!
 //! # While in use
 //!

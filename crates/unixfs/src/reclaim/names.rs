@@ -97,7 +97,7 @@ impl<F: Format> UnixFs<F> {
         Ok(ReclaimStep::More)
     }
 
-    /// What could not be read at first was walked.
+    /// The directories that could not be read at first have been walked.
     fn end_of_asides(&self, r: &mut Reclaim) -> Step<ReclaimStep> {
         if let Some(child) = r.further.keys().next() {
             return Err(corrupt(*child, Fault::SecondNameNotCounted).into());
@@ -160,7 +160,7 @@ impl<F: Format> UnixFs<F> {
         Ok((seen, to))
     }
 
-    /// A name stands for what is in use, and says what that is.
+    /// Checks that a name stands for what is in use, and says of which type that is.
     fn check_name(&self, r: &Reclaim, number: InodeNumber, entry: &Seen) -> Step<()> {
         let child = entry.inode;
         let code = r.kind(child);
@@ -184,9 +184,9 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
-    /// A directory with several names, which a move leaves: one stays. That is the one that was
-    /// somebody else's before, whose mark says so; else the one that `..` agrees with, unless that
-    /// would cut the directory off from the root.
+    /// Settles a directory with several names, which a move leaves: one stays. That is the one that
+    /// another directory had before, if that one's mark says so; else the one that `..` agrees
+    /// with, unless that would cut the directory off from the root.
     pub(super) fn settle_double(
         &mut self,
         v: &mut Volume<'_>,
@@ -256,7 +256,7 @@ impl<F: Format> UnixFs<F> {
         Ok(kept.filter(|at| !r.is_inside(names[*at].holder, child)))
     }
 
-    /// The marks of directories that cannot be reached.
+    /// Collects the marks of directories that cannot be reached.
     pub(super) fn note_marks(
         &mut self,
         v: &mut Volume<'_>,

@@ -9,8 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::inode::InodeState;
 use backstitch_blocks::runs::Run;
 
-/// Inodes with something under way after which one call gives up, or the part of all after which it
-/// does.
+/// Inodes with something under way after which one call gives up: this many, or 1/`BUSY_PART` of
+/// all, whichever is more.
 pub(crate) const BUSY_PER_CALL: usize = 64;
 pub(crate) const BUSY_PART: usize = 8;
 /// Bytes, about, of what is known of an inode, with its lists and its places in tables and queues.
@@ -51,7 +51,7 @@ pub(crate) struct Gathering {
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
     pub(crate) waiting: FxHashMap<u64, Vec<Item>>,
-    /// What comes next to `waiting`.
+    /// What enters `waiting` next.
     pub(crate) gathering: Gathering,
     /// How many items there are in both.
     pub(crate) waiting_items: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Deferred {
     pub(crate) done: u64,
     /// Inodes without names and references, to be freed.
     pub(crate) dead: VecDeque<InodeNumber>,
-    /// What is not free yet but will be.
+    /// Blocks and inodes that are not free yet but will be.
     pub(crate) pending_blocks: u64,
     pub(crate) pending_inodes: u64,
     /// Inodes of which something may still be on its way to the disk.
@@ -76,7 +76,7 @@ pub(crate) struct Deferred {
     /// Blocks of the inode table in which an inode was freed, by the first inode in them.
     freed_in: FxHashSet<InodeNumber>,
     freed_in_last: InodeNumber,
-    /// Where the last call missed a block: at the first of `dead`, not of `due`.
+    /// The last call missed a block at the first of `dead`; else it was at the first of `due`.
     pub(crate) missed_dead: bool,
     /// Items, and inodes of `dead`, that need a block which cannot be read. What they would free is
     /// not on its way.
@@ -168,8 +168,8 @@ impl Deferred {
         }
     }
 
-    /// Whether so much was written, came in, or so much time has passed that some idle inodes can
-    /// be forgotten. To look without reason costs more than most operations do.
+    /// Whether so many patches were retired, so many inodes came in or so much time has passed that
+    /// some idle inodes can be forgotten. A look without reason costs more than most operations do.
     pub(crate) fn is_time_to_look(&self, retired: u64, second: i64) -> bool {
         let (retired_then, second_then, left_then) = self.looked_at_idle;
         let enough = (self.idle.len() / BUSY_PART).max(BUSY_PER_CALL);

@@ -53,15 +53,15 @@ pub(crate) struct InodeState {
     /// Where in the file the first of these zeros begin, in bytes. Once a later cut has taken their
     /// blocks away, the file has a hole there, and nothing waits for them.
     pub(crate) tail_zeroed_from: u64,
-    /// Its last block was a hole that this filled, without making the file longer: what does, by
-    /// bytes of that block, must come after it.
+    /// The patch that filled a hole in its last block without making the file longer. A growth by
+    /// bytes of that block must come after it.
     pub(crate) end_filled: Option<PatchId>,
     /// The last patch of the inode that came with blocks unmapped: a smaller size comes after all
     /// of them.
     pub(crate) unmapped: Option<PatchId>,
-    /// The last patch that added blocks, and the last one that made the file longer without: what is
-    /// written into the blocks that it has shows once both are on the disk. Each comes after the
-    /// earlier ones of its kind, for both change one field.
+    /// The last patch that added blocks, and the last one that made the file longer without: what
+    /// is written into the blocks that it has shows once both are on the disk. Each comes after the
+    /// earlier ones of its kind, since both change one field.
     pub(crate) extended: Option<PatchId>,
     pub(crate) lengthened: Option<PatchId>,
     /// The last patch that made the file shorter: until it is on the disk the file may be longer
@@ -74,8 +74,8 @@ pub(crate) struct InodeState {
     pub(crate) goal: BlockNumber,
     /// Blocks were added to it before.
     pub(crate) has_grown: bool,
-    /// The last patch that leads to contents of it, where one that is not on the disk yet is
-    /// another one than that which made it: it comes after the earlier ones.
+    /// The last patch that leads to contents of it, where that is not on the disk yet and is not
+    /// the patch that made the inode. It comes after the earlier ones.
     pub(crate) apart: Option<PatchId>,
     /// Blocks were added behind an indirect block that was there before, and nobody has flushed it
     /// since.
@@ -111,8 +111,8 @@ impl InodeState {
         self.names_in.as_deref()
     }
 
-    /// Whether anything of it is not on the disk, or may still be that should not. (Of one that is
-    /// freed nobody asks.)
+    /// Whether anything of it is not on the disk, or may still be that should not. (Nobody asks
+    /// about a freed one.)
     pub(crate) fn is_under_way(&self, v: &Volume<'_>) -> bool {
         // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is
         // what is under way in a directory, or what comes after it: a new block's pointer and size,
@@ -138,10 +138,10 @@ impl InodeState {
             || self.made.is_some_and(|made| v.is_live(made))
             || self.changes.any_live(v) && holds(Rule::RememberedWhileChanged)
             || self.time_changes.any_live(v);
-        // While its name cannot be reached that is among its names.
+        // While it cannot be reached, its name is among `names`.
         backstitch_rules::implied(Rule::RememberedWhileReached, || is_other || !is_reach_live);
-        // Last, for the most part the count that comes after a removal is among the changes. Not so
-        // of a directory that replaced another one: that this one is gone is no change of it.
+        // Asked last: mostly the count that comes after a removal is among the changes. Not so of a
+        // directory that replaced another one: that the other is gone is no change of it.
         is_other
             || is_reach_live
             || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))

@@ -65,8 +65,8 @@ pub struct UnixFs<F: Format> {
 }
 
 impl<F: Format> UnixFs<F> {
-    /// A file system of which nothing was changed. Its format was read; `read_only` says why it must
-    /// not be changed. Where a crash `has_leaks` left in it they are looked for.
+    /// A file system of which nothing was changed. Its format was read; `read_only` says why it
+    /// must not be changed. Leaks that a crash left (`has_leaks`) are looked for.
     pub fn new(format: F, read_only: Option<String>, has_leaks: bool, now: Timestamp) -> UnixFs<F> {
         let reclaim = (has_leaks && read_only.is_none()).then(|| Box::new(Reclaim::new(&format)));
         UnixFs {

@@ -23,7 +23,7 @@ pub(crate) mod kind {
     pub(crate) const HELD: u8 = 252;
     /// The same, a directory.
     pub(crate) const HELD_DIRECTORY: u8 = 253;
-    /// Below the first one for files.
+    /// An inode with a lower number than any file has.
     pub(crate) const RESERVED: u8 = 255;
 }
 
@@ -42,8 +42,8 @@ pub(crate) enum Phase {
     Free(GroupNumber),
     /// Walk the directories on the stack.
     Walk,
-    /// Where there are directories with two names: note what others without a name say of who
-    /// replaced them, from one on.
+    /// Where there are directories with two names: collect the marks of those without a name, which
+    /// say who replaced them, from one on.
     Replaced(InodeNumber),
     /// Settle the directories with two names, from one on.
     Doubles(usize),
@@ -94,7 +94,7 @@ pub struct Reclaim {
     /// Directories that cannot be reached, and where their `..` leads; later in the order in which
     /// they die.
     pub(crate) orphans: Vec<(InodeNumber, InodeNumber)>,
-    /// The deaths of those that `..` of a directory led to it, by that directory.
+    /// By directory: the deaths of those whose `..` leads to it.
     pub(crate) deaths: FxHashMap<InodeNumber, Vec<PatchId>>,
     /// Blocks in use: bit 0 stands for the first data block. Empty once what is not in use was
     /// freed.
@@ -158,10 +158,10 @@ impl Part {
     };
 }
 
-/// What directories are.
+/// The code of a directory.
 pub(crate) const DIRECTORY: u8 = 2;
 
-/// What an inode in use is.
+/// The code of an inode in use.
 pub(crate) fn code_of(file_type: FileType) -> u8 {
     match file_type {
         FileType::Regular => 1,
@@ -546,8 +546,8 @@ impl Reclaim {
         }
     }
 
-    /// Whether what nobody maps is free: then nobody looks at blocks, nor at who shares attributes,
-    /// again.
+    /// Whether all blocks that nothing maps are free: from then on neither blocks nor the sharing
+    /// of attributes are looked at.
     pub(crate) fn has_freed(&self) -> bool {
         self.touched.is_empty()
     }
@@ -584,7 +584,7 @@ impl Reclaim {
         }
     }
 
-    /// What the link count of an inode is, whose map was looked at.
+    /// Notes the link count of an inode whose map was looked at.
     pub(crate) fn note_links(&mut self, number: InodeNumber, inode: &impl Inode) {
         if inode.links() == 1 && !inode.is_directory() {
             bitmap::set(&mut self.single, number.index());
@@ -612,7 +612,7 @@ impl Reclaim {
         std::mem::take(&mut self.is_disturbed) && is_it
     }
 
-    /// Others free the inode.
+    /// Notes that an operation frees the inode.
     pub(crate) fn hold(&mut self, inode: InodeNumber, is_directory: bool) {
         let held = match is_directory {
             true => kind::HELD_DIRECTORY,

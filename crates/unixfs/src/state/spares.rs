@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 use backstitch_layout::{GroupNumber, InodeNumber, Timestamp};
 use backstitch_ordering::PatchId;
 
-/// The next inodes that a flush speaks for, and the most that all flushes speak for.
+/// How many of the next changes one flush lets us expect to be flushed, and all flushes at most.
 const NEXT_PER_FLUSH: u8 = 2;
 const NEXT_MAX: u8 = 16;
-/// What is kept ready is given back when nobody needed it for so long.
+/// Seconds without use after which what is kept ready is given back.
 const UNUSED_SECONDS: i64 = 2;
 
-/// Whether somebody will probably wait for what is done next: he did the last times.
+/// Whether somebody will probably wait for the next change of a kind, as for the last ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expectation {
-    /// The number of the next ones of which it is expected.
+    /// How many of the next changes it is expected of.
     next: u8,
-    /// When something was done last of which it was expected, by the file system's clock.
+    /// When the last change was made of which it was expected, by the file system's clock.
     done_seconds: i64,
 }
 
@@ -25,7 +25,7 @@ impl Expectation {
         self.next > 0
     }
 
-    /// Something was done; that it will be waited for is not known yet.
+    /// A change was made; that it will be waited for is not known yet.
     pub(crate) fn note_done(&mut self, now: Timestamp) {
         if self.holds() {
             self.next -= 1;
@@ -38,7 +38,7 @@ impl Expectation {
         now.seconds >= self.done_seconds.saturating_add(UNUSED_SECONDS)
     }
 
-    /// It was waited for.
+    /// Somebody waited for a change.
     pub(crate) fn note_flushed(&mut self) {
         self.next = NEXT_MAX.min(self.next + NEXT_PER_FLUSH);
     }
@@ -99,7 +99,7 @@ impl Spares {
         }
     }
 
-    /// One of whatever group.
+    /// Any spare, of whatever group.
     pub(crate) fn any(&self) -> Option<Spare> {
         let mut all = self.groups.iter().flat_map(|(_, spares)| spares);
         all.next().copied()

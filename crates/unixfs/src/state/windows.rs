@@ -87,7 +87,7 @@ impl Windows {
         self.by_start.partition_point(|w| w.start < block)
     }
 
-    /// Those of others than `inode`, to be passed from `block` on; `None` where none keeps out.
+    /// The windows of others than `inode`, from `block` on; without an inode none keeps out.
     pub fn pass(&self, block: BlockNumber, inode: Option<InodeNumber>) -> Passing<'_> {
         Passing {
             windows: inode.map_or(&[], |_| &self.by_start),

@@ -8,10 +8,10 @@ use crate::{BlockNumber, GroupNumber, InodeNumber};
 use std::fmt;
 use std::sync::Arc;
 
-/// A contradiction in an image. Equal are those that say the same of the same structure.
+/// A contradiction in an image. Two are equal if they say the same of the same structure.
 #[derive(Clone, Debug)]
 pub struct Corruption {
-    /// What is wrong.
+    /// The structure that is wrong.
     pub structure: Structure,
     fault: Arc<dyn std::error::Error + Send + Sync>,
 }
@@ -28,7 +28,7 @@ impl Corruption {
         }
     }
 
-    /// The same fault, of what is known better now: which inode it was.
+    /// The same fault, of a structure that is known better now: which inode it was, for example.
     pub fn of(self, structure: Structure) -> Corruption {
         Corruption { structure, ..self }
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Corruption {
 /// A structure of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
-    /// What there is one of, by its name: `superblock`, `block map`, `journal`.
+    /// A structure that an image has once, by its name: `superblock`, `block map`, `journal`.
     Sole(&'static str),
     /// A group's descriptor.
     Descriptor {

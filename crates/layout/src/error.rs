@@ -39,7 +39,8 @@ pub enum Awaited {
 }
 
 impl Stop {
-    /// What it is to who can have nothing done first: space that may become free is none.
+    /// The error for a caller that can have nothing done first: for it, space that may become free
+    /// does not exist.
     pub fn into_error(self) -> Error {
         match self {
             Stop::Failed(error) => error,

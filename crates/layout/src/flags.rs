@@ -20,8 +20,8 @@ pub const DIRSYNC: u32 = 0x1_0000;
 /// The top of a directory tree, for the allocator.
 pub const TOPDIR: u32 = 0x2_0000;
 
-/// Never implemented anywhere, but kept for who set them: secure deletion, undeletion, compression,
-/// no compression, no tail merging.
+/// Never implemented anywhere, but kept for users who set them: secure deletion, undeletion,
+/// compression, no compression, no tail merging.
 const KEPT: u32 = 0x1 | 0x2 | 0x4 | 0x400 | 0x8000;
 
 /// What a caller may set.

@@ -19,12 +19,12 @@ pub struct DeferredStatistics {
     pub ready: u64,
     /// Items done since the mount.
     pub done: u64,
-    /// Items put aside, for a block that they need cannot be read.
+    /// Items put aside because a block that they need cannot be read.
     pub unreadable: u64,
-    /// About how much memory goes free as it is done.
+    /// Bytes of memory, about, that get free as it is done.
     pub bytes: u64,
-    /// What indexes of directories take in memory, whose number has a bound of its own: no work
-    /// brings it back.
+    /// Bytes of memory that indexes of directories take. Their number has a bound of its own; no
+    /// work frees them.
     pub index_bytes: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct ReclaimProgress {
 }
 
 impl ReclaimProgress {
-    /// How much was given back, to see whether that was more by now.
+    /// Blocks and inodes given back so far, for a comparison with a later count.
     pub fn freed(&self) -> u64 {
         self.freed_blocks + self.freed_inodes
     }
@@ -139,9 +139,9 @@ pub trait LayoutKind: Send + Sync {
 /// An open file system: operations on inodes, each *gather, then apply* (see the crate's
 /// documentation).
 ///
-/// A layout whose names are given once and for all, without symlinks or extended attributes, need
-/// not say so of each operation on them: that is what the trait answers by itself. A file system
-/// that passes operations on to another one passes on all of them.
+/// The default methods answer for a layout whose names never change, and that has no symlinks and
+/// no extended attributes. A file system that passes operations on to another one must pass on all
+/// of them.
 pub trait FileSystem: Send {
     /// The layout's name, as `mkfs -t` takes it.
     fn name(&self) -> &'static str;
@@ -176,8 +176,8 @@ pub trait FileSystem: Send {
     /// `NotFound` where the inode is not in use.
     fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes>;
 
-    /// The attributes of an inode that a caller names by a number that he remembers (a file
-    /// handle), which may be any.
+    /// The attributes of an inode that a caller names by a number that it remembers (a file
+    /// handle), which may be any number.
     ///
     /// # Errors
     /// `NotFound` where the number is of no inode that names can lead to.
@@ -439,8 +439,8 @@ pub trait FileSystem: Send {
         Err(crate::Error::NotSupported.into())
     }
 
-    /// What must be on stable storage for the inode to be: appends patches. `data_only` leaves out
-    /// what only changes times.
+    /// Appends the patches that must be on stable storage for the inode to be there. `data_only`
+    /// leaves out what only changes times.
     fn sync_targets(
         &mut self,
         volume: &mut Volume<'_>,
@@ -510,8 +510,8 @@ pub trait FileSystem: Send {
     /// Takes up what was put aside: perhaps it can be read by now.
     fn retry_deferred(&mut self) {}
 
-    /// What finds the free blocks on a device that holds this file system as it is now, without the
-    /// lock: nobody need copy them.
+    /// A reader that finds, without the lock, the free blocks on a device that holds this file
+    /// system as it is now: for a copy, which need not hold them.
     fn free_space(&self) -> FreeSpaceReader {
         Box::new(|_| Ok(Vec::new()))
     }
@@ -576,7 +576,7 @@ pub trait FileSystem: Send {
     fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()>;
 }
 
-/// Nothing is changed where nothing may be, whatever else there is to say about the change.
+/// Refuses a change where nothing may be changed, before any other error is looked for.
 fn writable(read_only_reason: Option<String>) -> Step<()> {
     match read_only_reason {
         Some(_) => Err(crate::Error::ReadOnly.into()),
@@ -601,6 +601,6 @@ pub struct Rename<'a> {
     pub to: InodeNumber,
     /// The name there.
     pub to_name: &'a [u8],
-    /// What if that name exists.
+    /// What to do if that name exists.
     pub mode: RenameMode,
 }

@@ -1,9 +1,9 @@
 //! What a layout says of the journal that it hosts.
 //!
-//! The layout knows where the journal is, and nothing of what is in it. Who puts the two together
-//! (the engine at a mount, `fsck`) replays the journal before the layout opens the file system, and
-//! then lets it finish what a crash interrupted: the list of orphans, which is changed through the
-//! journal as everything else is.
+//! The layout knows where the journal is, and nothing of what is in it. The caller that puts the
+//! two together (the engine at a mount, `fsck`) replays the journal before the layout opens the
+//! file system, and then lets it finish what a crash interrupted: the list of orphans, which is
+//! changed through the journal as everything else is.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl NotedPlace {
     }
 }
 
-/// How a file system was left, as its log is concerned.
+/// How a file system was left, as far as its log is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// It was unmounted, or somebody has repaired it: whatever is in a log does not belong to it.
@@ -198,7 +198,8 @@ pub trait JournalHost: HomeContents + Send + Sync {
         Err(Error::NotSupported)
     }
 
-    /// What such a log held is at home: the file system is as if it had been unmounted. Flushes.
+    /// Notes that all that such a log held is at home: the file system is as if it had been
+    /// unmounted. Flushes.
     ///
     /// # Errors
     /// The device's.

@@ -181,8 +181,8 @@ pub trait LogKind: Sync {
         Ok(false)
     }
 
-    /// The features of a log that writes what says that a transaction counts together with the
-    /// transaction, with one flush instead of two; none where no feature says so.
+    /// The features with which a log writes a transaction and what commits it together, with one
+    /// flush instead of two; none where no feature does that.
     fn one_flush_features(&self) -> &'static [&'static str] {
         &[]
     }

@@ -144,8 +144,8 @@ pub trait Tools: Send + Sync {
         Ok(false)
     }
 
-    /// The superblocks under which a journal may be replayed that the one in place, which may be
-    /// unusable, does not lead to; the most likely first.
+    /// Superblocks under which a journal may be replayed to which the superblock in place does not
+    /// lead, as it may be unusable; the most likely first.
     ///
     /// # Errors
     /// The device's.
@@ -157,8 +157,8 @@ pub trait Tools: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Takes the mark away that a journal must be replayed, from a superblock that no replay can go
-    /// by; whether it was there.
+    /// Takes the mark that a journal must be replayed off a superblock by which no replay can go.
+    /// Returns whether the mark was there.
     ///
     /// # Errors
     /// The device's.
@@ -183,8 +183,8 @@ pub trait Tools: Send + Sync {
     /// to cannot be read.
     fn geography(&self, source: &dyn Source) -> Option<Box<dyn Geography>>;
 
-    /// What must be written, and where, for a mount to trust an image that a crash left under a
-    /// mechanism without order, as it trusts what one with this record leaves; `None` where nothing
+    /// The bytes that must be written, and where, for a mount to trust an image that a crash left
+    /// under a mechanism without order as it trusts one with this record; `None` where nothing
     /// must.
     fn trusted(&self, source: &dyn Source, record: CrashRecord) -> Option<(u64, Vec<u8>)>;
 }

@@ -46,8 +46,8 @@ pub trait Rounds {
         findings: &[Finding],
     ) -> Result<(), CheckError>;
 
-    /// Nothing is wrong: repairs what a damaged image should have beside. Is called again, after a
-    /// further check, until it repairs nothing.
+    /// Nothing is wrong any more: restores what a damaged image may lack though no check misses it.
+    /// Called again, after a further check, until it repairs nothing.
     ///
     /// # Errors
     /// The device's.
@@ -72,7 +72,7 @@ pub trait Rounds {
         report: &mut Report,
     ) -> Result<(), CheckError>;
 
-    /// The names before and after, each image with the facts of its check.
+    /// Compares the names before and after; each image comes with the facts of its check.
     ///
     /// # Errors
     /// The device's.
@@ -83,7 +83,7 @@ pub trait Rounds {
     ) -> Result<Losses, CheckError>;
 }
 
-/// Repairs until nothing is left, or nothing helps. The last check.
+/// Repairs until nothing is left, or nothing helps. Returns the last check.
 ///
 /// # Errors
 /// The device's.
@@ -167,8 +167,8 @@ impl Outcome {
 }
 
 impl Report {
-    /// Whether a preening, which clears what has no name on images that it trusts only, can do all
-    /// that is needed.
+    /// Whether preening can do all that is needed. It clears what has no name only on images that
+    /// it trusts.
     pub fn may_preen(&self, is_trusted: bool) -> bool {
         let is_unnamed = |finding: &Finding| {
             matches!(
@@ -180,8 +180,8 @@ impl Report {
     }
 }
 
-/// What the first step is about of which anything was found: the step, what was found of it, and
-/// the same by inode. `None` where nothing was found.
+/// The first step of which anything was found, with what was found of it, and the same by inode.
+/// `None` where nothing was found.
 pub fn first_step<S: Ord + Copy>(
     findings: &[Finding],
     step_of: impl Fn(&Finding) -> S,

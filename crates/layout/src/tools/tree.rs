@@ -25,7 +25,7 @@ pub trait Directories {
     fn directory_index(&self, inode: InodeNumber) -> Option<usize>;
 }
 
-/// Who names which directory.
+/// The names of directories, and their `..`.
 #[derive(Debug, Default)]
 pub struct Names {
     /// `..` of each directory, by its place; [`InodeNumber::NONE`] where there is none.
@@ -258,7 +258,7 @@ pub enum NameRepairs {
 }
 
 impl NameRepairs {
-    /// What comes first of what a check has found.
+    /// The repair that comes first among those that the findings call for.
     pub fn of(findings: &[&Finding]) -> NameRepairs {
         let with = |wanted: &[Code]| -> BTreeSet<InodeNumber> {
             let mine = (findings.iter()).filter(|finding| wanted.contains(&finding.code));

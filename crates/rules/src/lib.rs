@@ -23,15 +23,15 @@ pub use site::{Class, Id, Site};
 
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Whether the rule holds here: always, but for a thread that has switched it off.
+/// Whether the rule holds here: always, except on a thread that has switched it off.
 #[inline(always)]
 pub fn holds(rule: impl Into<Id>) -> bool {
     !are_watched() || watch::holds(rule.into())
 }
 
-/// States that a rule is implied here by what else holds: that nothing could be seen without it.
-/// The explorer asks `condition`, with every rule on, wherever its workloads come by; in normal
-/// life nobody asks.
+/// States that a rule is implied here by other rules: without it nothing wrong could be seen. The
+/// explorer asks `condition`, with every rule on, each time its workloads pass here; in normal life
+/// it is not asked.
 #[inline(always)]
 pub fn implied(rule: impl Into<Id>, condition: impl FnOnce() -> bool) {
     if are_watched() {

@@ -1,4 +1,4 @@
-//! What is known of a site, and how crates list theirs.
+//! The description of a rule site, and the macro by which a crate lists its own.
 
 use std::fmt;
 

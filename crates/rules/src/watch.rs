@@ -1,4 +1,4 @@
-//! What a thread does with the rules: switches one off, counts which of them it comes by.
+//! The rules as one thread sees them: it may switch one off, and count which of them it comes by.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::Id;
 
-/// Some thread of the process watches.
+/// Whether any thread of the process watches rules.
 pub(crate) static ANY: AtomicBool = AtomicBool::new(false);
 
-/// What becomes of the rule that is switched off.
+/// In which way a rule is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Form {
     /// It does not hold at all: nothing is waited for; what is not committed counts as committed.
@@ -39,7 +39,7 @@ impl Form {
         Form::Merged,
     ];
 
-    /// Those in which a rule is half off.
+    /// The forms in which only a part of a rule is off.
     pub const HALF: [Form; 5] = [
         Form::First,
         Form::Last,
@@ -48,8 +48,8 @@ impl Form {
         Form::Merged,
     ];
 
-    /// Which of so many patches that a rule waits for are waited for in this form, by where they
-    /// stand among them alone.
+    /// Of `count` patches that a rule waits for, those that are waited for in this form, by their
+    /// order alone. ([`Merged`](Form::Merged) does not go by the order, and so keeps all here.)
     pub fn kept(self, count: usize) -> Range<usize> {
         match self {
             Form::Whole => 0..0,
@@ -62,7 +62,7 @@ impl Form {
         }
     }
 
-    /// Its name, as it stands behind a site's name and a number sign.
+    /// Its name, as it stands behind the name of a site and a `#`.
     pub fn name(self) -> &'static str {
         match self {
             Form::Whole => "whole",
@@ -90,31 +90,31 @@ impl FromStr for Form {
     }
 }
 
-/// How often a thread came by a site.
+/// What was counted of a site, as a thread came by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
-    /// At all.
+    /// Times that the thread came by.
     pub reached: u64,
-    /// With something to wait for that was not on stable storage; of conditions, where they decided
-    /// something.
+    /// Times with something to wait for that was not on stable storage; of conditions, times that
+    /// they decided something.
     pub pending: u64,
     /// Of those, with a patch that had been merged into another one.
     pub merged: u64,
-    /// With something that was left out of a write for it.
+    /// Times that something was left out of a write because of the rule.
     pub rolled_back: u64,
-    /// After a crash, in recovery and in the life after it.
+    /// Times after a crash: in recovery and in the life after it.
     pub remounted: u64,
     /// The most patches that were waited for at once.
     pub most: u64,
-    /// It is about patches that are waited for.
+    /// Whether the rule waits for patches.
     pub is_of_patches: bool,
-    /// Times that something pending was waited for, and other things that were waited for came
-    /// after it anyway.
+    /// Times that something pending was waited for, and that something else that was waited for
+    /// came after it anyway.
     pub covered: u64,
     /// Times that nothing else that was waited for came after it: without the rule it would not
     /// have been waited for.
     pub essential: u64,
-    /// As `covered`, of what would not be waited for with the rule in each form but the whole.
+    /// As `covered`, of what the rule does not wait for in each form of [`Form::HALF`].
     pub half_covered: [u64; Form::HALF.len()],
     /// As `essential`, likewise.
     pub half_essential: [u64; Form::HALF.len()],
@@ -168,7 +168,7 @@ pub fn switch_off(rule: Option<(Id, Form)>) {
     OFF.set(rule);
 }
 
-/// Does something with every rule, whichever this thread has switched off.
+/// Does something with every rule in force, whichever this thread has switched off.
 pub fn with_every_rule<T>(body: impl FnOnce() -> T) -> T {
     let off = OFF.take();
     let done = body();
@@ -176,8 +176,8 @@ pub fn with_every_rule<T>(body: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs each test with its rule switched off, on this thread. Those rules of which the test does not
-/// notice it: it passes all the same.
+/// Runs each test with its rule switched off, on this thread. Returns the rules whose test passes
+/// all the same.
 pub fn not_missed<R: Copy + Into<Id>>(tests: &[(R, fn())]) -> Vec<R> {
     let is_noticed = |(rule, test): &(R, fn())| {
         switch_off(Some(((*rule).into(), Form::Whole)));
@@ -218,7 +218,7 @@ pub fn is_remounted() -> bool {
     IS_REMOUNTED.get()
 }
 
-/// What this thread has counted, and forgets.
+/// Takes what this thread has counted, of the sites that it came by.
 pub fn take() -> Counts {
     let counts = COUNTS.take();
     let all = (0..).map(Id).zip(counts);

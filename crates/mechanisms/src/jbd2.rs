@@ -88,7 +88,7 @@ impl LogKind for Jbd2 {
         let Some(report) = recover(site.device, site.log_device, host, now, damage)? else {
             return Ok(None);
         };
-        // What is damaged has been given up where nothing says where it is.
+        // A damaged journal whose place nothing tells has been given up.
         let place = host.place(site.device).ok().flatten();
         let is_missing = site.log_device.is_none() && place.is_some_and(|p| is_outside(&p));
         let why = match is_missing {
@@ -522,7 +522,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Some orphans at a time, through the journal.
+    /// Deals with the orphans, some at a time, through the journal.
     fn orphans(&mut self, journal: &mut Journal<'_>) -> Result<()> {
         if self.mark.is_damaged || self.mark.has_errors {
             return Ok(());

@@ -62,7 +62,7 @@ const IS_IN_FILE: &str = "the image's log is in a file: choose lffs-file";
 const HAS_JOURNAL: &str = "the image has a journal: choose an ordering that writes it, or remove \
                            it with tune2fs -O ^has_journal";
 
-/// What a recovery says that gives up what is in a log, as nothing needs it any more.
+/// What a recovery reports that drops the contents of a log because nothing needs them any more.
 pub const DROPPED: &str = "dropped what was in the log: the file system was repaired or written by \
                            something else since";
 
@@ -214,7 +214,7 @@ impl LogKind for LffsWafs {
             Ok(None) if site.log_device.is_none() => LOG_IS_ELSEWHERE,
             Ok(_) => OTHER_LOG,
         };
-        // Whoever mounts it is told: the layout trusts no image that was left so.
+        // The mount is told: the layout trusts no image that was left so.
         Ok(Some(LogReport {
             not_empty: is_needed.then(|| why.to_owned()),
             ..LogReport::default()

@@ -115,8 +115,8 @@ impl Ordering {
     pub const LFFS_WAFS_2GROUP: Ordering =
         Ordering::logging(Variant::TwoGroup.kind(), &lffs::LffsWafs::OTHER);
 
-    /// Variants of those in [`ALL`](Self::ALL) with group commit. They differ from them in nothing but
-    /// whom a write of the log is for.
+    /// Variants of those in [`ALL`](Self::ALL) with group commit. They differ from them only in
+    /// that several callers share a write of the log.
     pub const WITH_GROUP_COMMIT: [Ordering; 5] = [
         Ordering::JOURNAL_WRITEBACK_GROUP,
         Ordering::JOURNAL_ORDERED_GROUP,
@@ -125,7 +125,8 @@ impl Ordering {
         Ordering::LFFS_WAFS_2GROUP,
     ];
 
-    /// All of them; of those with a number in their names the ones that the papers measured most.
+    /// All of them. Of mechanisms with a number in their names, those that the papers measured
+    /// most.
     pub const ALL: [Ordering; 16] = [
         Ordering::SOFT,
         Ordering::ASYNC,
@@ -179,8 +180,8 @@ impl Ordering {
         self.log
     }
 
-    /// The features with which its log writes what says that a transaction counts together with the
-    /// transaction; none where it cannot, or there is no log.
+    /// The features with which its log writes a transaction and what commits it together; none
+    /// where it cannot, or there is no log.
     pub fn one_flush_features(self) -> JournalFeatures {
         self.log_kind().map_or(&[][..], LogKind::one_flush_features)
     }
@@ -197,7 +198,8 @@ impl Ordering {
             .is_some_and(|kind| kind.features().is_empty())
     }
 
-    /// Whether its log may be on a device of its own: those of journals, and of who needs one.
+    /// Whether its log may be on a device of its own: those of journals, and those of mechanisms
+    /// that need one.
     pub fn takes_log_device(self) -> bool {
         let name = |ordering: Ordering| ordering.log.map(LogKind::name);
         self.needs_log_device() || (self.has_log() && name(self) == name(usual_for(true)))
@@ -267,8 +269,8 @@ pub fn logs() -> Vec<&'static dyn LogKind> {
     found
 }
 
-/// The features of a log that writes what says that a transaction counts together with the
-/// transaction, of the kind that can: see [`LogKind::one_flush_features`].
+/// The features with which a log writes a transaction and what commits it together, of the kind
+/// that can: see [`LogKind::one_flush_features`].
 pub fn one_flush_features() -> JournalFeatures {
     let of_kinds = logs().into_iter().map(LogKind::one_flush_features);
     of_kinds

@@ -176,8 +176,8 @@ impl backstitch_unixfs::format::InodeEditor for InodeEditor {
     }
 }
 
-/// The field of an inode that holds a byte: of two bytes in some words of the inode, of four in the
-/// others.
+/// The range of the field that the byte at `at` belongs to. A field has two bytes in some words of
+/// the inode, four in the others.
 fn field_at(at: usize) -> Range<usize> {
     let bytes = match at / 4 * 4 {
         offset::MODE | offset::GID | BLOCKS_HIGH | offset::UID_HIGH | offset::EXTRA_ISIZE => 2,

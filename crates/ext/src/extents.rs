@@ -24,7 +24,7 @@ impl Extents<'_> {
         let root = self.inode.inline_bytes();
         let root = Node::root(&root).map_err(|fault| corrupt(None, fault))?;
         let mut found = root.find(logical);
-        // The depth falls with each round.
+        // Ends: the depth falls with each round.
         loop {
             match found {
                 Found::HoleUpTo(end) => return Ok(Mapped::Hole((end - logical).min(max))),

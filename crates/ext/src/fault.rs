@@ -16,7 +16,7 @@ pub(crate) enum InodeFault {
     /// The root directory's inode is a file's.
     #[error("its inode is not a directory's")]
     RootNoDirectory,
-    /// The journal's inode or the like, as a device or a directory.
+    /// A reserved inode, such as the journal's, that is a device or a directory.
     #[error("a reserved inode of a type that it cannot have")]
     ReservedType,
     /// A pointer past the end of the file system.
@@ -34,10 +34,10 @@ pub(crate) enum AttributesFault {
     /// An attribute whose name is empty.
     #[error("one has no name")]
     Nameless,
-    /// Values that lie on each other.
+    /// Values that overlap.
     #[error("they overlap")]
     Overlap,
-    /// Fewer references than inodes that have the block.
+    /// The block counts fewer references than inodes point to it.
     #[error("its count is {found}, but {inodes} inodes have it")]
     TooFewReferences { found: u32, inodes: u32 },
 }
@@ -45,7 +45,7 @@ pub(crate) enum AttributesFault {
 /// What is wrong with the list of orphans.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum OrphanFault {
-    /// A circle.
+    /// The list leads in a circle.
     #[error("the list does not end")]
     NoEnd,
     /// A number past the last inode, or of a reserved one.
@@ -60,7 +60,7 @@ pub(crate) enum OrphanFault {
     /// A block whose bit says that it is free.
     #[error("its block {block} is free")]
     BlockFree { block: BlockNumber },
-    /// An attribute block that is none.
+    /// The attribute block does not begin as one.
     #[error("its attributes are damaged")]
     AttributesDamaged,
 }
@@ -71,7 +71,7 @@ pub enum JournalFault {
     /// A number past the last inode.
     #[error("it does not exist")]
     NoSuchInode,
-    /// A directory, a device, or a file without a name.
+    /// A directory, a device, or an inode without links.
     #[error("it is no regular file")]
     NoRegularFile,
     /// A size that no journal has.
@@ -125,7 +125,7 @@ pub enum JournalFault {
         /// The length in the tree.
         blocks: u16,
     },
-    /// A block past the end of the file system, to be read.
+    /// A tree block past the end of the file system.
     #[error("block {block} does not exist")]
     NoSuchBlock {
         /// Counted from the file system's start.

@@ -3,7 +3,8 @@
 use crate::format::{GroupDescriptor, Superblock};
 use backstitch_layout::{BlockNumber, GroupNumber};
 
-/// Runs of 1, 2, 4, … free blocks are told apart; those of the last length and longer are not.
+/// Classes of runs of free blocks by their length, 1, 2, 4, …: the last class has all that are
+/// longer, too.
 pub(crate) const RUN_CLASSES: usize = 7;
 
 /// What is known of one group.
@@ -22,7 +23,8 @@ pub(crate) struct Group {
     pub(crate) directories: u32,
     /// No block before this one (counted in the group) is free.
     pub(crate) first_free_hint: u32,
-    /// Between the blocks kept for metadata and the block at `[k]` no run of 2^k free ones begins.
+    /// Of class k: no run of 2^k free blocks begins between the blocks kept for metadata and the
+    /// block at `[k]` (counted in the group).
     pub(crate) first_run_hints: [u32; RUN_CLASSES],
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
@@ -129,8 +131,8 @@ impl Groups {
         g.free_blocks += count;
         g.first_free_hint = g.first_free_hint.min(first);
         for (class, hint) in g.first_run_hints.iter_mut().enumerate() {
-            // A run that is long enough only now begins no earlier than this, or the free blocks
-            // before it had been a run already.
+            // Together with blocks that were free before, these may form a run of this class. It
+            // begins less than its length before them: otherwise it was a run of the class already.
             *hint = (*hint).min(first.saturating_sub((1 << class) - 1));
         }
         self.free_blocks += u64::from(count);
@@ -144,7 +146,7 @@ impl Groups {
         self.free_inodes = self.free_inodes.saturating_sub(1);
     }
 
-    /// An inode of the group that is marked as used already becomes a directory.
+    /// An inode of the group that is already marked as used turns out to be a directory.
     pub(crate) fn note_directory(&mut self, group: usize) {
         self.directories += 1;
         self.list[group].directories += 1;

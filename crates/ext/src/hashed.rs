@@ -4,17 +4,17 @@ use backstitch_layout::InodeNumber;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Directories that are remembered as right; with more, all are forgotten and looked at again when
-/// they are needed.
+/// Directories whose index is remembered as right. With more, all of these are forgotten, and are
+/// verified again when they are needed.
 const TRUSTED_MAX: usize = 1 << 16;
 
 /// What is known of the indexes on the disk.
 #[derive(Debug, Default)]
 pub(crate) struct HashedDirectories {
-    /// Whether the index can be believed; of those that are not in here nobody knows.
+    /// Whether the index can be believed. A directory that is not listed was not verified yet.
     trust: FxHashMap<InodeNumber, bool>,
-    /// A directory and the name that was last looked for in it in vain: who creates a file has
-    /// looked for its name before.
+    /// A directory and the name that was last looked for in it in vain. To create a file the kernel
+    /// first looks for its name: the second search is saved.
     pub(crate) absent: Option<(InodeNumber, SmallVec<[u8; 64]>)>,
 }
 
@@ -44,7 +44,7 @@ impl HashedDirectories {
         matches!(&self.absent, Some((of, absent)) if *of == directory && absent[..] == *name)
     }
 
-    /// Some directory has another name.
+    /// A name was added to some directory.
     pub(crate) fn name_added(&mut self) {
         self.absent = None;
     }

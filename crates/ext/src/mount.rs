@@ -5,8 +5,8 @@
 //! While an image is mounted for writing its superblock says "not clean", and a record of ours in
 //! reserved bytes names the mechanism, with the mount's time and count. The record becomes stable
 //! before the mark is taken away, and both before anything else is written. A dirty image is
-//! believed to be what soft updates leave only where record, time and count match: a mount in
-//! between that does not know the record changes time and count.
+//! believed to be what the mechanism leaves only where record, time and count match: a mount in
+//! between by software that does not know the record changes time and count.
 
 use crate::fault::InodeFault;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ enum Trust {
     No,
 }
 
-/// Whether the image can be trusted, and why it must not be written to.
+/// Whether the image can be trusted; and why it must not be written to, if so.
 fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
     let trust = if sb.state & STATE_ERROR != 0 {
         Trust::No
@@ -178,7 +178,7 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
     (trust, reason)
 }
 
-/// Whether a mount that wrote a log of ours was the last one, and did not end.
+/// Whether the last mount wrote a log of ours and was ended by a crash.
 fn is_left_with_log(sb: &Superblock) -> bool {
     sb.state & STATE_ERROR == 0
         && sb.record.is_some_and(|r| {
@@ -187,7 +187,7 @@ fn is_left_with_log(sb: &Superblock) -> bool {
 }
 
 impl Ext2 {
-    /// The blocks of the journal inside the file system, where anything may be written.
+    /// The blocks of the journal inside the file system, if it has one and the mount may write.
     fn own_journal(
         &self,
         device: &dyn BlockDevice,
@@ -250,8 +250,8 @@ impl ExtFormat {
         ))
     }
 
-    /// Descriptors may say that a part of their inode table is not in use. Without checksums that
-    /// means nothing, but e2fsck takes the inodes that are made there for damage.
+    /// Clears flags and counts of descriptors that say that a part of their inode table is not in
+    /// use. Without checksums they mean nothing, but e2fsck reports inodes made there as damage.
     fn forget_unused_inodes(
         &self,
         v: &mut Volume<'_>,
@@ -317,8 +317,8 @@ impl ExtFormat {
         bytes[OFFSET_MNT_COUNT - start..OFFSET_MNT_COUNT - start + 2]
             .copy_from_slice(&self.sb.mount_count.to_le_bytes());
         if self.is_journaled {
-            // As Linux: with a journal the image counts as clean at any time, once the journal is
-            // replayed.
+            // As in Linux: with a journal the state stays "clean", and the recovery mark tells that
+            // the journal must be replayed.
             if holds(Rule::RecoveryMarkWhileInUse) {
                 self.set_recover_mark(v, true)?;
             }

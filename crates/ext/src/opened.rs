@@ -54,7 +54,7 @@ impl Format for ExtFormat {
         self.max_file_bytes
     }
 
-    /// One of revision 0 cannot be said to have larger files.
+    /// In revision 0 files end at 2 GiB: it has no feature that marks larger ones.
     fn max_file_bytes_at_once(&self) -> u64 {
         match self.sb.revision {
             0 => self.max_file_bytes.min(i32::MAX as u64),
@@ -66,7 +66,7 @@ impl Format for ExtFormat {
         FAST_SYMLINK_MAX
     }
 
-    /// One block, with a zero at the end.
+    /// A target takes at most one block, with a zero at the end.
     fn symlink_max(&self) -> usize {
         self.sb.block_size as usize - 1
     }
@@ -186,7 +186,7 @@ impl Format for ExtFormat {
         let signedness = self.sb.flags & (FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH);
         self.sb.features.has_compat(COMPAT_DIR_INDEX)
             && !self.sb.features.has_ro_compat(RO_COMPAT_METADATA_CSUM)
-            // Otherwise it depends on the machine what the hash of a name is.
+            // Without one of these flags the hash of a name depends on the machine.
             && matches!(signedness, FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH)
     }
 
@@ -338,7 +338,8 @@ impl Format for ExtFormat {
         self.gather_large_file(v, size)
     }
 
-    /// Features that the superblock has to name: the crash may have come before it did.
+    /// Sets the features that an inode needs: a crash may have come before the superblock named
+    /// them.
     fn gather_features(
         &mut self,
         v: &mut Volume<'_>,
@@ -370,8 +371,8 @@ impl Format for ExtFormat {
         reserved::mark(fs, v, reclaim, number, inode)
     }
 
-    /// From the superblock on, through the field in which other inodes have the time of their
-    /// deletion.
+    /// The superblock names the first orphan, the field for the time of deletion in each orphan the
+    /// next one.
     fn write_orphans(
         &mut self,
         v: &mut Volume<'_>,
@@ -400,7 +401,7 @@ impl Format for ExtFormat {
         for ((block, inode), next) in fields {
             let at = inode + offset::DTIME;
             let links = inode + offset::LINKS;
-            // Off the list it is deleted, or it lives on, truncated.
+            // An inode that leaves the list was deleted, or was truncated and lives on.
             let lives = v.read(block)?[links..links + 2] != [0, 0];
             let unlisted = if lives { 0 } else { deleted };
             let value = next.map_or(unlisted, |next| next.0);
@@ -425,8 +426,8 @@ impl Format for ExtFormat {
 }
 
 impl ExtFormat {
-    /// A block of an inode table is missing: who looks at one file of a directory looks at the
-    /// others too, and their inodes are near.
+    /// A block of an inode table is missing. Its neighbours are read with it: programs that look at
+    /// one file of a directory look at the others too, whose inodes are near.
     #[cold]
     fn want_neighbours(&self, v: &mut Volume<'_>, inode: InodeNumber, block: BlockNumber) {
         let table = self.groups.list[self.sb.group_of_inode(inode).index()].inode_table;

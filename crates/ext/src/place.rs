@@ -12,7 +12,7 @@ use crate::format::ROOT_INODE;
 use crate::groups::RUN_CLASSES;
 use crate::state::ExtFormat;
 
-/// The smallest and the largest reservation.
+/// The smallest and the largest reservation behind a growing file.
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
 /// How many groups a search for a long run looks into before it takes a short one.
 const GROUPS_FOR_LONG_RUN: usize = 8;
@@ -41,8 +41,8 @@ struct Search {
     need: u64,
     /// How many would be best.
     wish: u64,
-    /// Space reserved for other files, and for contents the blocks kept for metadata, are not
-    /// taken.
+    /// Whether space that is reserved for other files, and for contents also the blocks kept for
+    /// metadata, is left out.
     keeps_out: bool,
 }
 
@@ -119,15 +119,16 @@ impl ExtFormat {
     }
 
     /// Picks one free block for an indirect or attribute block: near, but not where contents are
-    /// about to go. Of the blocks kept for metadata these take the second half: they can be written
-    /// before the directories in the first one, which between them would make a request of each.
+    /// about to go. Of the blocks kept for metadata these blocks take the second half, directories
+    /// the first one. They can be written before directories; mixed with these each would be a
+    /// request of its own.
     pub(crate) fn place_single(
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
         picks: &Picks,
     ) -> Step<Option<BlockNumber>> {
-        // No file is of no inode: every window is somebody else's.
+        // The search is for no inode, so that the reservations of all files are left out.
         let kept = self.metadata_blocks(self.sb.group_of_inode(inode).index());
         let goal = kept.end - (kept.end - kept.start) / 2;
         let run = self.search_run(v, InodeNumber::NONE, Purpose::Metadata, goal, (1, 1), picks)?;
@@ -150,8 +151,8 @@ impl ExtFormat {
         let goal = goal.clamp(self.sb.first_data_block, self.sb.end_block() - 1);
         let first_group = self.sb.group_of_block(goal).index();
         for keeps_out in [true, false] {
-            // Groups without long runs are passed over unseen, and with them their short ones: so
-            // shorter ones are asked for next.
+            // The search leaves out groups that have no run of this length, and with them their
+            // shorter runs. So it is repeated for shorter ones.
             let mut wish = wish;
             loop {
                 let search = Search {
@@ -176,8 +177,8 @@ impl ExtFormat {
         Ok(Run::EMPTY)
     }
 
-    /// What a bitmap says is free may not be the file system's own: what was written there would be
-    /// lost with it.
+    /// Makes sure that a run which the bitmap calls free is not metadata or the journal's: writing
+    /// there would destroy it.
     fn check_free_run(&self, run: Run) -> Step<()> {
         if self.is_data_run(run) {
             return Ok(());
@@ -231,8 +232,8 @@ impl ExtFormat {
         Ok(best)
     }
 
-    /// The first free run that is long enough in one group from `from` on, else the longest one
-    /// there; of what is known to be too short by far nothing is looked at.
+    /// The first free run of a group from `from` on that is long enough, else the longest one
+    /// there. Skips the beginning of the group, where by its hints no run is long enough.
     fn search_group(
         &mut self,
         v: &mut Volume<'_>,
@@ -263,8 +264,8 @@ impl ExtFormat {
         let keeping_out = search.keeps_out.then_some(search.inode);
         let mut others = self.windows.pass(first + bit as u64, keeping_out);
         let bits = v.read(g.block_bitmap)?;
-        // The first run that may be of the class: one that is reserved or picked may be longer than
-        // what is seen of it now.
+        // The start of the first run that may be of the class. A run that is partly reserved or
+        // picked counts: later it may be longer than what the search sees of it now.
         let mut first_of_class = None;
         let mut seen_to = end;
         let mut runs = 0;
@@ -299,7 +300,8 @@ impl ExtFormat {
             }
             bit = run_end.max(free + 1);
         }
-        // Only a search from the hint itself knows that there is nothing before.
+        // A hint may only be raised by a search that began at it or before: others did not see what
+        // lies between.
         if from_bit <= known {
             let g = &mut self.groups.list[group];
             let hint = match is_contents {
@@ -316,7 +318,7 @@ impl ExtFormat {
         self.metadata_blocks(group).end
     }
 
-    /// The blocks of a group that are kept for metadata: none, at its beginning, where it is small.
+    /// The blocks of a group that are kept for metadata; none where the group is small.
     fn metadata_blocks(&self, group: usize) -> Range<BlockNumber> {
         let first = self.sb.group_first_block(GroupNumber::at(group));
         let blocks = u64::from(self.sb.blocks_in_group(GroupNumber::at(group)));

@@ -31,7 +31,7 @@ pub(crate) fn mark(
     if !matches!(inode.file_type(), None | Some(FileType::Regular)) {
         return Err(corrupt(number, InodeFault::ReservedType).into());
     }
-    // To itself the journal's blocks are none that a pointer must not name.
+    // The check of pointers refuses the journal's blocks; not for the journal's own inode.
     let journal = match number == fs.format.sb.journal_inode {
         true => fs.format.journal.take(),
         false => None,
@@ -42,8 +42,8 @@ pub(crate) fn mark(
     runs.try_for_each(|run| r.mark(number, run, false))
 }
 
-/// The resize inode maps the blocks kept for descriptors, which are marked already, by a block of
-/// its own.
+/// The resize inode maps the blocks kept for descriptors, which are marked already, through
+/// indirect blocks that are its own.
 fn mark_resize_tree(
     format: &ExtFormat,
     v: &mut Volume<'_>,

@@ -3,11 +3,10 @@
 //! Dependencies that one might leave out without harm, because others imply them, are not in the
 //! list:
 //! * a reference to an attribute block after its contents: they overlap, and the graph keeps the
-//!   order of what overlaps (errors in that can be planted there);
+//! * a reference to an attribute block after the block's contents: the two changes overlap, and the
+//!   graph keeps the order of overlapping changes (errors in that can be planted there);
 //! * the index flag of a directory that gets an index: without it the directory is an ordinary one,
-//!   with a long `..`;
-//! * taking the clean mark away after the record of the mount: they are in one block, which is
-//!   written as one.
+//!   with a long `..`.
 
 pub(crate) use backstitch_ordering::rules::{note_by, wait_for, wait_for_all};
 pub(crate) use backstitch_rules::holds;

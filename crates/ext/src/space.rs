@@ -161,7 +161,7 @@ impl Space for ExtFormat {
         self.sb.group_first_block(self.sb.group_of_inode(inode))
     }
 
-    /// The blocks that are kept for metadata.
+    /// The end of the blocks kept for metadata, for a block that lies before it in its group.
     fn directories_end(&self, block: BlockNumber) -> Option<BlockNumber> {
         let end = self.contents_start(self.sb.group_of_block(block).index());
         (block < end).then_some(end)

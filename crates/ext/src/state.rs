@@ -25,7 +25,7 @@ pub(crate) struct ExtFormat {
     pub(crate) shared_blocks: SharedBlocks,
     /// Changes go through the image's journal: what a crash leaves is in that.
     pub(crate) is_journaled: bool,
-    /// The superblock's, which takes a search.
+    /// [`Superblock::max_file_size`], remembered because computing it takes a search.
     pub(crate) max_file_bytes: u64,
 }
 

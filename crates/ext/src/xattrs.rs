@@ -72,8 +72,8 @@ pub(crate) struct Inheritance {
     block: BlockPlan,
 }
 
-/// The answer to a list that is none, as Linux gives it. No checker looks at what is in a list: the
-/// rest of the image is none the worse.
+/// The error for a value that is no access control list, as Linux reports it. It does not make the
+/// file system damaged: no checker looks at what is in a list.
 const BAD_LIST: Error = Error::Invalid;
 
 fn corrupt_attributes(
@@ -83,7 +83,7 @@ fn corrupt_attributes(
     Error::corrupt(Structure::Attributes(number), fault)
 }
 
-/// An attribute block that may be one.
+/// Refuses a block that cannot be an attribute block, because it is outside or metadata.
 pub(crate) fn checked_attribute_block(
     format: &ExtFormat,
     number: InodeNumber,
@@ -256,7 +256,8 @@ impl Attributes<'_> {
             name: name.to_vec(),
             value,
         }));
-        // Rewritten it would look like the end of the list, and hide what comes behind it.
+        // An entry of index 0 without a name looks like the end of the list: written anew, it would
+        // hide the entries behind it.
         if new.iter().any(|a| a.index == 0 && a.name.is_empty()) {
             return Err(corrupt_attributes(number, AttributesFault::Nameless).into());
         }
@@ -266,8 +267,8 @@ impl Attributes<'_> {
         Ok(plan)
     }
 
-    /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held
-    /// before.
+    /// The bytes behind an inode's extra fields with these attributes: those that were there,
+    /// without one.
     fn build_body(
         &self,
         number: InodeNumber,
@@ -285,7 +286,8 @@ impl Attributes<'_> {
         let needed = attributes
             .iter()
             .map(|a| entry_len(a.name.len()) + value_len(a.value.len()));
-        // Values of a damaged inode may have lain one upon the other.
+        // The attributes of a damaged inode may need more space than they had: their values
+        // overlapped.
         if 4 + needed.sum::<usize>() + 4 > body.len() {
             return Err(corrupt_attributes(number, AttributesFault::Overlap).into());
         }
@@ -332,8 +334,8 @@ impl Attributes<'_> {
                 return Ok(BlockPlan::Share(block));
             }
         }
-        // Entries and values lie at both ends of a block: it is changed where it is only if it is
-        // written wholly or not at all.
+        // Entries and values lie at both ends of a block. So it is changed in place only where a
+        // block is written wholly or not at all.
         let is_atomic = v.is_atomic(0..contents.len()) || !holds(Rule::AttributesChangedWhole);
         let is_own =
             |bytes: &[u8]| refcount(bytes) == 1 || !holds(Rule::AttributesInPlaceOnlyIfOwn);
@@ -362,7 +364,7 @@ impl Attributes<'_> {
         let pointer = match &plan.block {
             BlockPlan::Keep => old,
             BlockPlan::InPlace(contents) => {
-                // Who would share it compares all of it: this only keeps the table small.
+                // Only keeps the table small: before a block is shared, all of it is compared.
                 self.forget_shared(v, old);
                 self.format.shared_blocks.insert(hash_of(contents), old);
                 let id = v.write(old, kinds::ATTRIBUTES, 0, contents, &[]);
@@ -396,8 +398,8 @@ impl Attributes<'_> {
         }
     }
 
-    /// Makes a block, or a reference more to one; returns it, and what a pointer to it must come
-    /// after.
+    /// Initialises a new block, or adds a reference to one. Returns the block, and adds to
+    /// `before_pointer` what a pointer to it must come after.
     fn place_block(
         &mut self,
         v: &mut Volume<'_>,
@@ -416,7 +418,8 @@ impl Attributes<'_> {
                 );
                 before_pointer.push(wait_for(Rule::AttributePointerAfterReference, counted));
                 if !v.is_atomic(0..self.block_size()) {
-                    // The count comes after the contents of its own unit only.
+                    // The new count comes after the contents of its own unit (sector) only: the
+                    // pointer must wait for the other units as well.
                     let mut pending = Vec::new();
                     v.pending(*block, &mut pending);
                     let pending = wait_for_all(Rule::AttributesSharedWhole, &pending);
@@ -428,8 +431,8 @@ impl Attributes<'_> {
                 let run = Run::one(*block);
                 let mut marked = PatchIds::new();
                 self.set_block_bits(v, run, &mut marked);
-                // An inode that shares the block waits for its contents only, through the reference
-                // count.
+                // The contents come after the bits, because an inode that later shares the block
+                // waits only for its contents, through the reference count.
                 let after = wait_for_all(Rule::AttributeBlockAfterBit, &marked);
                 let filled = v.initialise(*block, kinds::ATTRIBUTES, contents, after);
                 before_pointer.push(wait_for(Rule::AttributePointerAfterContents, filled));
@@ -453,8 +456,9 @@ impl Attributes<'_> {
         self.format.check_blocks_used(v, Run::one(block))
     }
 
-    /// One reference less to an attribute block, to which no pointer is left on the disk; the last
-    /// one frees it. The reference was given up before, or is given up with the inode `of`.
+    /// Takes away one reference to an attribute block, once no pointer of that inode is left on the
+    /// disk; with the last one the block is freed. `of` is the inode that gives the reference up
+    /// because it is freed; `None` where the inode has lost its pointer before.
     pub(crate) fn release(
         &mut self,
         v: &mut Volume<'_>,
@@ -485,8 +489,8 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Sets the reference count of a block, which is in memory, to what was counted. Where that is
-    /// nothing, nobody is to share it.
+    /// Lowers the reference count of a block to the references that were found. Without any the
+    /// block is not offered for sharing any more.
     pub(crate) fn correct_references(
         &mut self,
         v: &mut Volume<'_>,
@@ -514,7 +518,7 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Nobody is to share a block any more.
+    /// A block is not offered for sharing any more.
     fn forget_shared(&mut self, v: &Volume<'_>, block: BlockNumber) {
         let hash = v.peek(block).map_or(0, |bytes| hash_of(bytes));
         if self.format.shared_blocks.get(&hash) == Some(&block) {
@@ -571,7 +575,7 @@ impl Attributes<'_> {
         })
     }
 
-    /// Makes what a new inode inherits. Returns its attribute block, 0 for none.
+    /// Makes the attribute block that a new inode inherits. Returns it, 0 for none.
     pub(crate) fn apply_inheritance(
         &mut self,
         v: &mut Volume<'_>,

@@ -1,9 +1,9 @@
 //! Feature bits: what a file system uses, and what we can do with it.
 //!
-//! *compat*: may be ignored by who does not know it; *ro_compat*: may be read; *incompat*: hands
-//! off.
+//! A system that does not know a *compat* feature may ignore it; with an unknown *ro_compat*
+//! feature it may only read, with an unknown *incompat* feature it may not even read.
 
-/// Directories get blocks ahead.
+/// Blocks are preallocated for directories.
 pub const COMPAT_DIR_PREALLOC: u32 = 0x1;
 /// AFS "imagic" inodes.
 pub const COMPAT_IMAGIC_INODES: u32 = 0x2;
@@ -42,14 +42,14 @@ pub const RO_COMPAT_EXTRA_ISIZE: u32 = 0x40;
 pub const RO_COMPAT_QUOTA: u32 = 0x100;
 /// Clusters of blocks.
 pub const RO_COMPAT_BIGALLOC: u32 = 0x200;
-/// By the format these could be read; but with `bigalloc` bitmaps and counters are of clusters, and
-/// groups have another length.
+/// The format allows reading this `ro_compat` feature; but with `bigalloc` bitmaps and counters are
+/// of clusters, and groups have another length.
 const RO_COMPAT_UNREADABLE: u32 = RO_COMPAT_BIGALLOC;
 /// All metadata has checksums.
 pub const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 /// Project quotas.
 pub const RO_COMPAT_PROJECT: u32 = 0x2000;
-/// The file of orphans has some.
+/// The orphan file lists orphans.
 pub const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
 
 /// File contents may be compressed; never merged.
@@ -205,8 +205,8 @@ impl Features {
     /// The features that keep us from writing the image (it may be readable all the same); empty
     /// where it can be written.
     ///
-    /// A compat feature that we do not know counts as one: the format would let us write, but a
-    /// feature that lists what a crash left (orphan files, snapshots) would be lied to.
+    /// A compat feature that we do not know counts as one. The format would let us write, but where
+    /// the feature lists what a crash left (orphan files, snapshots) the list would become false.
     pub fn unwritable(&self) -> Vec<String> {
         let mut names = self.unreadable();
         names.extend(self.only_readable());

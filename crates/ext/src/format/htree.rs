@@ -4,9 +4,9 @@
 //! all that is left; other index blocks look like one unused entry. [`block`] has the blocks as
 //! validated views, and what changes them.
 //!
-//! The hashes are those of the kernel's `fs/ext4/hash.c`: a homespun one, half an MD4 and TEA, each
-//! with characters taken as signed or as unsigned (depending on the machine that made the file
-//! system, which the superblock's `s_flags` record).
+//! The hashes are those of the kernel's `fs/ext4/hash.c`: the legacy one, half an MD4, and TEA.
+//! Each takes characters as signed or as unsigned, which depends on the machine that made the file
+//! system and is recorded in the superblock's `s_flags`.
 
 pub mod block;
 
@@ -15,18 +15,17 @@ use super::superblock::{FLAG_UNSIGNED_HASH, Superblock};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `hash_version`: the homespun hash.
+/// `hash_version`: the legacy hash, the kernel's own.
 pub const HASH_LEGACY: u8 = 0;
 /// `hash_version`: half an MD4.
 pub const HASH_HALF_MD4: u8 = 1;
 /// `hash_version`: TEA.
 pub const HASH_TEA: u8 = 2;
-/// `hash_version`, in memory: the homespun hash over unsigned characters. The two after it
-/// likewise.
+/// `hash_version`, in memory only: the legacy hash over unsigned characters.
 pub const HASH_LEGACY_UNSIGNED: u8 = 3;
-/// In memory: half an MD4 over unsigned characters.
+/// In memory only: half an MD4 over unsigned characters.
 pub const HASH_HALF_MD4_UNSIGNED: u8 = 4;
-/// In memory: TEA over unsigned characters.
+/// In memory only: TEA over unsigned characters.
 pub const HASH_TEA_UNSIGNED: u8 = 5;
 
 /// Where [`RawRootInfo`] lies in the root block: behind `.` and the start of `..`.

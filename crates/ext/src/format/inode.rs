@@ -170,7 +170,8 @@ pub struct Inode {
     pub version: u32,
     /// The pointers; a fast symlink's target or a device number where there are none.
     pub block: [u32; POINTERS],
-    /// What changes when the number is used anew.
+    /// Differs from one use of the inode number to the next, so that an old file handle is
+    /// recognised.
     pub generation: u32,
     /// The attribute block; 0 where there is none.
     pub file_acl: BlockNumber,
@@ -328,8 +329,8 @@ pub const MIN_SECONDS: i64 = i32::MIN as i64;
 pub const MAX_SECONDS_SHORT: i64 = i32::MAX as i64;
 /// The latest second with extra fields: 2446-05-10.
 pub const MAX_SECONDS_LONG: i64 = i32::MAX as i64 + (3 << 32);
-/// The last second before those that checkers take for one before 1970, as [`misdated_times`] does:
-/// 2310-04-04. They end at 2378-04-22.
+/// The last second that checkers do not mistake: they take the times from here to 2378-04-22 for
+/// times before 1970 (see [`misdated_times`]). It is in 2310-04-04.
 pub const LAST_BEFORE_MISDATED: i64 = i32::MAX as i64 + (2 << 32);
 
 /// A time as the inode has it: the low word, signed, and the extra word with two more bits of
@@ -343,16 +344,16 @@ pub fn decode_time(low: u32, extra: Option<u32>) -> Timestamp {
         },
         Some(extra) => Timestamp {
             seconds: seconds + (i64::from(extra & 3) << 32),
-            // 30 bits hold more than a second has.
+            // 30 bits can hold more nanoseconds than a second has.
             nanoseconds: (extra >> 2).min(999_999_999),
         },
     }
 }
 
 /// The low and the extra word of a time; `has_extra` states whether the inode has the extra word. A
-/// time out of range becomes the nearest one in it, without extra fields the nanoseconds are
-/// dropped (as the kernel does). A time of the years that checkers take for one before 1970 becomes
-/// the last one before them, and is not moved by four centuries with the next repair.
+/// time out of range becomes the nearest one in range; without the extra word the nanoseconds are
+/// dropped (as the kernel does). A time from 2310 to 2378 becomes [`LAST_BEFORE_MISDATED`]: a
+/// checker would take it for one before 1970, and move it by four centuries.
 pub fn encode_time(time: Timestamp, has_extra: bool) -> (u32, u32) {
     let last = if has_extra {
         MAX_SECONDS_LONG
@@ -382,8 +383,8 @@ pub fn encode_time(time: Timestamp, has_extra: bool) -> (u32, u32) {
 /// The bits of a time's extra word that belong to its seconds.
 pub const EPOCH_MASK: u8 = 3;
 
-/// Where the extra words are of those times that old kernels wrote wrongly: before 1970, with the
-/// high bits of the years 2310 to 2378. Looks at all of the inode, as e2fsck does, unless
+/// The offsets of the extra words of times that old kernels wrote wrongly: times before 1970, with
+/// the high bits of the years 2310 to 2378. Looks at all of the inode, as e2fsck does, unless
 /// attributes have no room behind the extra fields.
 pub fn misdated_times(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     const TIMES: [(usize, usize); 4] = [
@@ -407,15 +408,16 @@ pub fn misdated_times(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     TIMES.into_iter().filter(is_misdated).map(|(_, high)| high)
 }
 
-/// The `i_extra_isize` that a new inode gets: what the superblock wants, at least the fields that
-/// we know, 0 where inodes have 128 bytes.
+/// The `i_extra_isize` of a new inode: what the superblock wants, but at least the fields that we
+/// know; 0 where inodes have 128 bytes.
 pub fn new_extra_isize(sb: &Superblock) -> u16 {
     let room = (sb.inode_size as usize).saturating_sub(BASE_SIZE);
     if room == 0 {
         return 0;
     }
     let wanted = usize::from(sb.want_extra_isize.max(sb.min_extra_isize)).max(EXTRA_SIZE);
-    // A strange wish is not followed: the size must be even words and inside the inode.
+    // The size must be a multiple of four and inside the inode; another wish of the superblock is
+    // not followed.
     (if wanted % 4 == 0 {
         wanted.min(room)
     } else {

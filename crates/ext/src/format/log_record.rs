@@ -1,11 +1,11 @@
-//! Our own record in the superblock of where a log lies that one of our mechanisms writes, beside the
-//! journal that ext3 has.
+//! Our record in the superblock that says where the log of one of our mechanisms (`lffs`) lies.
+//! ext3's journal has fields of its own.
 //!
 //! # Format
 //!
-//! 28 bytes before the [mount record](super::record), in `s_reserved` too. Nothing but our tools
-//! writes them, and never while the file system is mounted: they are in every state that a crash
-//! leaves.
+//! 28 bytes before the [mount record](super::record), in `s_reserved` too. Only our tools write
+//! them, and never while the file system is mounted; so they are the same in every state that a
+//! crash leaves.
 
 use backstitch_layout::InodeNumber;
 use zerocopy::little_endian::U32;
@@ -32,7 +32,7 @@ pub struct RawLogRecord {
 pub struct LogRecord {
     /// The inode of the file that the log is in; 0 where it lies elsewhere.
     pub inode: InodeNumber,
-    /// What names the log, where it lies elsewhere.
+    /// The log's UUID, where it lies elsewhere.
     pub uuid: [u8; 16],
 }
 

@@ -53,7 +53,7 @@ pub const NAME_MAX_BYTES: usize = 255;
 /// The most names that the kernel's ext2 gives an inode; its ext4 and e2fsck allow 65,000.
 pub const LINK_MAX: u16 = 32_000;
 
-/// This is something else, or nothing.
+/// The error for a device that holds something else than ext2, or nothing.
 pub fn not_ext2(what: String) -> FormatError {
     FormatError::NotAFileSystem {
         wanted: "an ext2",

@@ -21,9 +21,9 @@
 //! The record lies in the superblock's second sector, `s_state`, `s_mtime` and `s_mnt_count` in its
 //! first. Where a sector is the atomic unit the record must be stable *before* the first sector
 //! says "not clean" with its time and count: a crash between the two leaves a clean image with a
-//! record of no mount, which nobody looks at. Who mounts the image later without knowing the record
-//! (the kernel, fuse2fs) changes time and count, and the record no longer matches: the image is not
-//! trusted.
+//! record of no mount, which nobody looks at. Software that does not know the record (the kernel,
+//! fuse2fs) changes time and count when it mounts the image. The record then no longer matches, and
+//! the image is not trusted.
 
 use backstitch_ordering::CrashRecord;
 use zerocopy::little_endian::{U16, U32, U64};

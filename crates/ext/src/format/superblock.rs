@@ -238,9 +238,9 @@ impl Superblock {
         names
     }
 
-    /// As [`write_support`](Self::write_support), but a journal that needs no recovery counts for
-    /// nothing: who changes the file system while nobody has it mounted may leave an empty journal
-    /// alone.
+    /// As [`write_support`](Self::write_support), but a journal that needs no recovery does not
+    /// count: a tool that changes the file system while it is not mounted may leave an empty
+    /// journal alone.
     pub fn write_support_beside_journal(&self) -> Vec<String> {
         let mut sb = self.clone();
         sb.features.compat &= !features::COMPAT_HAS_JOURNAL;
@@ -302,8 +302,7 @@ impl Superblock {
         (self.first_data_block..self.end_block()).contains(&block)
     }
 
-    /// Whether a pointer can lead to this block. A pointer of 0 means none, so block 0 is no
-    /// pointer's.
+    /// Whether a pointer can lead to this block. Never to block 0: a pointer of 0 means "none".
     pub fn is_valid_pointer(&self, block: BlockNumber) -> bool {
         block != BlockNumber::NONE && self.has_block(block)
     }

@@ -96,7 +96,7 @@ impl Indexes<'_> {
                 self.split_node(v, target, path.levels[level], path.levels[level + 1])?
             }
             None if path.levels.len() < most => self.grow_root(v, target, path.levels[0])?,
-            // As Linux: the index is full.
+            // As in Linux: the index is full.
             None => return Err(Error::NoSpace.into()),
         }
         Ok(None)

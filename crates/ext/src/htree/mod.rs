@@ -13,10 +13,10 @@
 //! The index only says where to look: a name that is found is right, whatever led there. That a
 //! name is *not* there, or where a new one belongs, is believed only of an index that has been
 //! looked at as a whole: every block reached once, at the right depth, all hashes in order, every
-//! name where its hash leads. That is done once while mounted, when it is needed first (`verify`);
-//! what we change stays right. An index that fails is said so in the log, once, and is neither read
-//! nor written any more: its directory is scanned, gets an index in memory, and loses the flag with
-//! its next new name.
+//! name where its hash leads. That is verified once per mount, when it is first needed (`verify`);
+//! our own changes keep it right. An index that fails is reported in the log, once, and is neither
+//! read nor written any more: its directory is scanned, gets an index in memory, and loses the flag
+//! with its next new name.
 //!
 //! # Changing it
 //!
@@ -44,7 +44,8 @@ use crate::format::htree;
 use crate::format::htree::block::{IndexEntries, IndexFault, Root, is_unused};
 use crate::state::Ext;
 
-/// Linux keeps the hash above this one for the end of a directory, and puts its names here.
+/// The highest hash of a name. Linux keeps the next one for the end of a directory, and lowers the
+/// hash of names that have it to this.
 const LAST_HASH: u32 = 0xffff_fffc;
 /// The checksum at the end of an index block, where there are checksums.
 const TAIL_BYTES: usize = 8;
@@ -199,7 +200,7 @@ impl Indexes<'_> {
         Ok(Root::parse(v.read(block)?, most)?)
     }
 
-    /// The hash of a name under a version that the root has.
+    /// The hash of a name under a version that is valid: the root was parsed.
     fn name_hash(&self, version: u8, name: &[u8]) -> u32 {
         let hash = htree::hash(version, &self.format.sb.hash_seed, name);
         hash.unwrap_or(0).min(LAST_HASH)
@@ -274,7 +275,7 @@ impl Indexes<'_> {
                 limit: entries.limit(),
             });
             let below = entries.block(at);
-            // A block cannot be below itself: so no circle is longer than the way.
+            // A circle would lead back to a block of this path.
             if path.levels.iter().any(|l| l.logical == below) {
                 let fault = IndexFault::Block {
                     logical,
@@ -287,7 +288,7 @@ impl Indexes<'_> {
         }
         let leaf = v.read(path.physical)?;
         if is_unused(leaf) && IndexEntries::parse(leaf, path.leaf, self.tail_bytes()).is_ok() {
-            // An index block where names should be: a name must not overwrite it.
+            // An index block where names should be: adding a name would overwrite it.
             return Err(IndexFault::NotOnce(path.leaf).into());
         }
         Ok(())

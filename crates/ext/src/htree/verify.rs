@@ -14,8 +14,8 @@ use crate::format::htree::effective_version;
 #[derive(Clone, Copy)]
 struct Reached {
     logical: u64,
-    /// The hashes from which on, and up to which, the index leads here; the lowest bit of the first
-    /// may say that the block before has names of that hash too.
+    /// The index leads here for hashes from `low` on and below `high`. The lowest bit of `low` may
+    /// say that the block before has names of that hash too.
     low: u32,
     high: u64,
 }

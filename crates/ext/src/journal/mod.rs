@@ -29,7 +29,7 @@ use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable, refuse
 pub use place::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal};
 
 impl HomeContents for Ext2 {
-    /// The superblock has its magic number; nothing is known of other blocks.
+    /// A superblock has its magic number; any bytes can be another block's.
     fn can_hold(&self, block: u64, bytes: &[u8]) -> bool {
         let length = bytes.len() as u64;
         let is_superblock = SUPERBLOCK_OFFSET.checked_div(length) == Some(block);
@@ -76,8 +76,8 @@ impl JournalHost for Ext2 {
         }
         raw.s_state = state.into();
         if !mark.needed {
-            // Linux keeps the totals in memory only while it has a journal; the groups' own counts
-            // came with it.
+            // With a journal Linux does not write the totals while mounted. The groups' own counts
+            // were in the journal, and have been replayed.
             let (blocks, inodes) = free_in_groups(device)?;
             raw.s_free_blocks_count_lo = (blocks as u32).into();
             raw.s_free_blocks_count_hi = ((blocks >> 32) as u32).into();
@@ -95,7 +95,7 @@ impl JournalHost for Ext2 {
         let sb = read_superblock(device)?;
         let mut writable = sb.clone();
         writable.features.incompat &= !INCOMPAT_RECOVER;
-        // A list that was left together with errors is not trusted, as in Linux.
+        // As in Linux, the list is not trusted where the superblock says "errors".
         let is_usable =
             writable.write_support_beside_journal().is_empty() && sb.state & STATE_ERROR == 0;
         if !is_usable || sb.last_orphan == InodeNumber::NONE {

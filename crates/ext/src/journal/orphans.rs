@@ -23,8 +23,8 @@ use crate::format::xattr::RawXattrHeader;
 use crate::format::{GroupDescriptor, bitmap, superblock, xattr};
 use crate::image::from_format;
 
-/// The first orphans: as many as change about `most_blocks` blocks. Of one that changes more, a
-/// part; it stays the first one.
+/// Deals with the first orphans: with as many as change about `most_blocks` blocks. Of an orphan
+/// that changes more, a part is done; it stays the first one.
 pub(super) fn next(
     device: &dyn BlockDevice,
     sb: &Superblock,
@@ -170,7 +170,7 @@ impl Edit<'_> {
         Ok((next, done))
     }
 
-    /// Frees a file's blocks from `kept` on. Gives how many, and whether that were all.
+    /// Frees a file's blocks from `kept` on. Returns how many it freed, and whether none are left.
     fn truncate(
         &mut self,
         number: InodeNumber,
@@ -198,9 +198,9 @@ impl Edit<'_> {
         Ok((freed, is_whole))
     }
 
-    /// Frees what is below a pointer, but for the first `kept` blocks of the file there, and as far
-    /// as there is room; the block pointed to as well where nothing is left below. Says whether
-    /// that is gone.
+    /// Frees the blocks below a pointer except the first `kept` of the file's blocks there, as far
+    /// as the transaction has room. Frees the block pointed to as well where nothing is left below,
+    /// and returns whether it did.
     fn free_tree(
         &mut self,
         number: InodeNumber,
@@ -255,8 +255,8 @@ impl Edit<'_> {
             return Err(corrupt(number, OrphanFault::BlockFree { block }));
         }
         bitmap::clear(bits, index);
-        // What the block holds is of no use to anybody, and it must not come home after it has been
-        // given away.
+        // Nobody needs the block's contents any more, and a copy must not be written home after
+        // another file has got the block.
         self.changed.remove(&block);
         self.count(group, OFFSET_FREE_BLOCKS_COUNT, true)
     }
@@ -275,7 +275,7 @@ impl Edit<'_> {
             || table.contains(&block)
     }
 
-    /// One more or one less of a descriptor's counters.
+    /// Adds or subtracts one in a counter of a descriptor.
     fn count(&mut self, group: GroupNumber, counter: usize, up: bool) -> Result<()> {
         let (block, at) = descriptor_location(self.sb, group);
         let bytes = self.block(block)?;
@@ -290,8 +290,8 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// The inode's block of attributes loses a user, or goes with its last one. Gives how many
-    /// blocks the inode loses.
+    /// Drops the inode's reference to its attribute block, and frees the block with its last one.
+    /// Returns how many blocks the inode loses.
     fn drop_attributes(&mut self, number: InodeNumber, inode: &Inode) -> Result<u64> {
         let block = inode.file_acl;
         if block == BlockNumber::NONE {
@@ -310,7 +310,7 @@ impl Edit<'_> {
         Ok(1)
     }
 
-    /// Marks an inode as free, as Linux leaves them.
+    /// Marks an inode as free, with the fields as Linux leaves them.
     fn free_inode(
         &mut self,
         inode: &Inode,

@@ -74,7 +74,7 @@ fn at(sb: &Superblock, location: JournalLocation) -> JournalPlace {
 }
 
 /// Where the journal of a damaged file system may be: by its inode, by the copy in the superblock,
-/// and by its inode where backups of the first descriptor have it; those maps first that are whole.
+/// and by its inode where backups of the first descriptor have it. Maps without faults come first.
 pub(super) fn damaged_places(
     device: &dyn BlockDevice,
     sb: &Superblock,
@@ -88,7 +88,7 @@ pub(super) fn damaged_places(
         return Ok(vec![at(sb, outside)]);
     }
     let mut copies = Vec::new();
-    // Whatever the inode's type is now: only a journal is opened in the end.
+    // The inode's type does not matter: a place counts only if a journal is found there.
     copies.extend(of_inode(inode(device, sb, JOURNAL_INODE))?);
     copies.extend(superblock_copy(raw));
     for group in backup_descriptors(device, sb) {
@@ -225,12 +225,12 @@ pub fn superblock_copy(raw: &RawSuperblock) -> Option<Copy> {
     })
 }
 
-/// What is done about pointers that lead nowhere.
+/// What to do about pointers that lead nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// There is no map.
+    /// Report the error; there is no map.
     Refuse,
-    /// The map has a gap.
+    /// Leave a gap in the map.
     LeaveOut,
 }
 
@@ -261,8 +261,8 @@ pub fn map(
         .iter()
         .flat_map(|word| word.to_le_bytes())
         .collect();
-    // A block's number can look like the magic number; the room in an inode's node is always the
-    // same.
+    // A block's number can look like the magic number; so the entry limit, which is always the same
+    // in an inode, is compared as well.
     let head = RawExtentHeader::ref_from_prefix(&words);
     if head.is_ok_and(|(head, _)| {
         head.eh_magic.get() == extent::MAGIC && head.eh_max.get() == EXTENTS_IN_INODE
@@ -357,7 +357,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a block follows the last one on the device as in the file, as nearly all do.
+    /// Whether a block is next to the last one on the device as well as in the file, as nearly all
+    /// are.
     fn is_in_line(&self, block: BlockNumber) -> bool {
         self.runs.last().is_some_and(|run| {
             let is_next = u64::from(run.position + run.blocks) == self.next;
@@ -465,7 +466,7 @@ impl Walk<'_> {
                 });
             }
             if depth == 0 {
-                // Longer ones are not written yet, which a journal's blocks always are.
+                // A longer extent is unwritten; blocks of a journal are always written.
                 let length = found.ee_len.get();
                 if length == 0 || length > extent::WRITTEN_MAX {
                     return self.corrupt(JournalFault::ExtentLength { blocks: length });

@@ -136,8 +136,7 @@ pub struct IndexEntries<'a> {
 impl<'a> IndexEntries<'a> {
     /// The entries of a root, or of another index block.
     ///
-    /// # Errors
-    /// Where the block is none, or its numbers are impossible.
+    /// Where the block is no index block, or its counts are impossible.
     pub fn parse(
         block: &'a [u8],
         logical: u64,
@@ -188,8 +187,8 @@ impl<'a> IndexEntries<'a> {
             .map(|(raw, _)| raw)
     }
 
-    /// The lowest hash of an entry; the lowest bit says that names with that hash are in the block
-    /// before, too. The first entry has none, and takes what is left.
+    /// The lowest hash of an entry. Its lowest bit says that the block before has names with that
+    /// hash, too. The first entry stores none: it takes all hashes below the second one's.
     pub fn hash(&self, index: usize) -> u32 {
         if index == 0 {
             return 0;

@@ -141,7 +141,8 @@ fn an_attribute_block_is_marked_before_its_second_user_is_on_the_disk() {
 fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
     let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
-    // Far apart, so that it is freed in several parts, each with indirect blocks of its own.
+    // Its blocks are far apart, so that it is freed in several parts, each with indirect blocks of
+    // its own.
     let sparse = machine.make(root, "sparse");
     for place in 0..60 {
         machine.write_at(sparse, place << 22, b"x").unwrap();
@@ -154,7 +155,8 @@ fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
         }
     }
     machine.drain();
-    // With nothing in memory every part has to wait for reads; meanwhile others take what is free.
+    // Nothing is in memory: every part waits for reads, and meanwhile the other file takes what is
+    // free.
     let memory = machine.memory.clone();
     let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::BOTH);
     machine
@@ -252,9 +254,9 @@ fn inode_at(image: &[u8], inode: InodeNumber) -> usize {
     word(image, 2048 + 8) * 1024 + (inode.0 as usize - 1) * inode_bytes
 }
 
-/// A hole, then a truncation, of a file whose count of sectors is damaged: it cannot become less,
-/// and the machine's clock stands still for fifty steps. So nothing of the inode changes where the
-/// hole takes blocks that only an indirect block pointed to.
+/// A file gets a hole, then is truncated. Its count of sectors is damaged (0), so that it cannot
+/// become smaller, and the machine's clock stands still for fifty steps. So the hole, whose blocks
+/// only an indirect block points to, changes nothing in the inode.
 fn hole_and_truncation_of_a_damaged_file() -> (Machine, InodeNumber) {
     let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
@@ -317,9 +319,10 @@ fn a_size_waits_for_a_hole_that_did_not_change_the_inode() {
     );
 }
 
-/// A new sparse file that is settled, as for somebody who waits for it, and then gains a block
-/// below an indirect block that is there, through one that is not. Blocks are of 1 KiB: those from
-/// 268 on are mapped by two levels, 256 by each of the lower one. Free blocks hold rubbish.
+/// A new sparse file is settled, as when a thread waits for it. Then it gains a block: an indirect
+/// block that is there gets a pointer to a new one, which points to the block. Blocks are of 1 KiB:
+/// those from 268 on are mapped by two levels, each lower indirect block maps 256. Free blocks hold
+/// rubbish.
 fn settled_and_extended() -> (Machine, InodeNumber) {
     let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
@@ -343,9 +346,9 @@ fn settled_and_extended() -> (Machine, InodeNumber) {
 
 #[test]
 fn what_a_settled_file_gains_is_there_before_it_shows() {
-    // The change of the inode joins the patch that makes it only where that is not settled.
-    // Indirect blocks that relied on it would show what they point to too early (a debug assertion
-    // in the layout compares the two).
+    // A later change of the inode joins the patch that makes the inode only where that is not
+    // settled. An indirect block that relied on the joining would show its new pointers too early
+    // (a debug assertion in the layout compares the two).
     let (mut looked_at, mut mapped) = (0, 0);
     loop {
         let (mut machine, file) = settled_and_extended();

@@ -144,7 +144,8 @@ fn a_damaged_superblock_of_the_journal_is_found_and_made_anew() {
     assert_eq!(codes, [Code::JournalInvalid]);
     repaired(&device);
     let (made, blocks) = journal(&device);
-    // The numbers of transactions begin elsewhere: old records are none of this journal's.
+    // The numbers of transactions begin elsewhere, so that old records do not count as this
+    // journal's.
     let differing: Vec<usize> = (0..1024).filter(|at| made[*at] != whole.0[*at]).collect();
     assert!(
         differing.iter().all(|at| (24..28).contains(at)),
@@ -217,7 +218,7 @@ fn what_the_journal_lacks_is_restored_or_filled() {
             "{length} bytes at {at}"
         );
     }
-    // A pointer in an indirect block, and all of them: of these there is no copy.
+    // A pointer in an indirect block, then all of them: the superblock has no copy of these.
     let mut word = [0; 4];
     device.read(inode + 40 + 48, &mut word).unwrap();
     let indirect = u64::from(u32::from_le_bytes(word)) * 1024;

@@ -1,5 +1,5 @@
-//! A table of damages, made by hand: what our check says about each, and that e2fsck agrees that it
-//! is one.
+//! A table of damages, made by hand: what our check says about each, and that e2fsck finds damage
+//! too.
 
 mod support;
 

@@ -11,8 +11,8 @@ use std::path::Path;
 use support::random::{Random, Targets, VARIANTS, damage, make_image, targets};
 use support::{environment, have, run};
 
-/// Whether e2fsck has nothing to say. There are damages on which it runs for hours: it is stopped,
-/// and has said enough.
+/// Whether e2fsck finds nothing. On some damages it runs for hours: then it is stopped, and counts
+/// as having found something.
 fn their_verdict(image: &Path) -> (bool, String) {
     let output = run("timeout", &["5", "e2fsck", "-fn", &image.to_string_lossy()]);
     let words = String::from_utf8_lossy(&output.stdout).into_owned()
@@ -75,7 +75,7 @@ fn disagreement(seed: u64, good: &[u8], targets: &Targets, path: &Path) -> Optio
     }
     let ours = result.as_ref().is_ok_and(|report| report.is_clean());
     // e2fsck looks for names that are there twice in each block by itself, we in the whole
-    // directory; and it tells of a damaged resize inode, but exits as if all were well.
+    // directory. It reports a damaged resize inode, but its exit status is 0.
     let is_only_ours = |code: Code| {
         matches!(
             code,

@@ -1,4 +1,4 @@
-//! Images that somebody made to hurt: no panic, no hang, no memory without bound.
+//! Images that were made to do harm: no panic, no hang, no memory without bound.
 
 mod support;
 
@@ -64,7 +64,8 @@ fn heavily_damaged_images() {
                     bytes.copy_within(from..from + 1024, block);
                 }
             }
-            // Put the superblock back most of the time, or nothing else is looked at.
+            // Most of the time the superblock is put back: with a damaged one nothing else is
+            // checked.
             if random.below(8) != 0 {
                 bytes[1024..2048].copy_from_slice(&good[1024..2048]);
             }
@@ -94,7 +95,7 @@ fn trees_that_multiply_stay_small() {
     if !have("mke2fs", "e2fsprogs") {
         return;
     }
-    // Each level's block points to itself from every slot: followed blindly, 256 to the third
+    // The block of each level points to itself from every slot: followed blindly, these are 256³
     // blocks.
     let folder = tempfile::tempdir().unwrap();
     let good = make_image(folder.path(), VARIANTS[0]);

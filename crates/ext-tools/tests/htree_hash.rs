@@ -69,8 +69,8 @@ fn hashes_of_any_name_are_those_of_debugfs() {
                         byte => byte,
                     })
                     .collect();
-                // By number: of those with unsigned characters it takes every name for the first
-                // version.
+                // By number: debugfs takes the name of a version for unsigned characters as the
+                // first version.
                 let command = format!("dx_hash -h {version} -s {text} ");
                 folder.write_all(command.as_bytes()).unwrap();
                 folder.write_all(&name).unwrap();

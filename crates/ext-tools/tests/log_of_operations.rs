@@ -141,7 +141,7 @@ fn leaks_of_another_ordering_are_not_forgotten_by_way_of_a_log() {
     machine.make_directory(root, "directory");
     let mut changes = Vec::new();
     machine.store.uncommitted(&mut changes);
-    // The first one waits for nothing.
+    // The first change waits for nothing.
     let (store, devices) = (&mut machine.store, &machine.devices);
     drive::sync(store, devices, &changes[..1], Duration::ZERO).unwrap();
     let left = Arc::new(MemoryDevice::from_bytes(machine.memory.snapshot()));

@@ -140,22 +140,22 @@ fn length(piece: &Piece) -> usize {
     }
 }
 
-/// States that a crash inside a reclaim leaves for each that is given to `e2fsck`, as it is and
-/// once it is reclaimed itself; our own check sees all of them.
+/// Of the states that a crash inside a reclaim leaves, one in this many is given to `e2fsck`, as it
+/// is and once it is reclaimed itself. Our own check sees all of them.
 const E2FSCK_EVERY: usize = 6;
 
-/// One state that a crash left, and where the trouble with it is written down.
+/// A state that a crash left, and the words and files that a failure is reported with.
 struct Trial<'a> {
     path: &'a Path,
     block_size: u32,
     what: String,
-    /// Crashes inside the reclaim that are still looked into.
+    /// How many levels of crashes inside the reclaim are still tried.
     depth: u32,
-    /// What must be there.
+    /// The inodes that must be there.
     safe: RefCell<BTreeSet<InodeNumber>>,
-    /// Others use the file system meanwhile.
+    /// Whether other operations use the file system meanwhile.
     in_use: bool,
-    /// What they did.
+    /// What these operations did.
     done: RefCell<Vec<String>>,
 }
 
@@ -194,7 +194,7 @@ impl Trial<'_> {
         self.unmount(&mut machine);
         let after = machine.memory.snapshot();
         let meanwhile = || self.done.borrow().join("\n");
-        // A foreign checker sees all that a first crash left, and some of what a second one did.
+        // e2fsck checks every state of a first crash, and some of a second one.
         if self.depth > 0 || random.below(E2FSCK_EVERY) == 0 {
             let found = self.e2fsck(state, &after);
             assert_eq!(found, None, "{}\nmeanwhile:\n{}", self.what, meanwhile());
@@ -213,7 +213,7 @@ impl Trial<'_> {
         );
     }
 
-    /// What a foreign checker finds in what the reclaim made of a state.
+    /// What e2fsck finds in a state after its reclaim; `None` where it is clean.
     fn e2fsck(&self, state: &[u8], after: &[u8]) -> Option<String> {
         std::fs::write(self.path, after).unwrap();
         let output = Command::new("e2fsck")
@@ -271,7 +271,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Writes something, where the power may fail.
+    /// Writes some changes; except at the last level, the power may fail meanwhile.
     fn write_some(&self, machine: &mut Machine, random: &mut Random, cuts: &mut Random) -> bool {
         match self.depth {
             0 => machine.write_unseen(random),
@@ -279,7 +279,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What others do between two steps.
+    /// What other operations do between two steps of the reclaim.
     fn use_it(&self, machine: &mut Machine, random: &mut Random, number: usize) {
         match random.below(12) {
             0 => machine.background(),
@@ -301,11 +301,10 @@ impl Trial<'_> {
         }
     }
 
-    /// A crash inside the reclaim.
+    /// Checks a state that a crash inside the reclaim left; some are then reclaimed themselves.
     fn cut(&self, state: &[u8], random: &mut Random) {
         let what = format!("{}, then a crash inside the reclaim", self.what);
-        // A foreign checker sees some of them; what is there once they are reclaimed it sees of
-        // each that is.
+        // e2fsck checks some of these states. Where one is reclaimed, `run` checks the result.
         let found = if random.below(E2FSCK_EVERY) == 0 {
             let (report, mut found) = check(state, self.path).unwrap();
             found.extend(judge(&report));
@@ -352,8 +351,8 @@ fn explore(block_size: u32, seed: u64, operations: usize, in_use: bool) -> usize
     let mut random_trial = Random(seed | 0x1000);
     let mut machine = Machine::new(Ordering::SOFT, block_size, Optimisations::BOTH);
     let mut states = 0;
-    // What was on the disk at some time and has never been without a name since: no crash may lose
-    // it.
+    // Inodes that were on the disk with a name at some time and never lost it since: no crash may
+    // lose them.
     let mut safe = BTreeSet::new();
     let mut history = Vec::new();
     for number in 0..operations {
@@ -416,10 +415,10 @@ fn nothing_is_left_to_find_either_where_others_used_it_meanwhile() {
     explore_seeds(true);
 }
 
-/// Rules about what operations tell the reclaim.
+/// Without these rules operations do not tell the reclaim what they change; that must be found.
 #[test]
 fn what_the_reclaim_is_not_told_is_found() {
-    // The others show in the explorer's canaries, and one in a history of its own.
+    // The other rules are tested by the explorer's planted errors, and one by a history of its own.
     let untold = [Rule::ReclaimToldOfAttributes, Rule::DirectoriesWaitForNames];
     let mut missed = Vec::new();
     for rule in untold {
@@ -450,7 +449,7 @@ fn a_clean_image_needs_no_reclaim() {
 fn what_no_crash_can_leave_ends_the_reclaim() {
     let machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let mut image = machine.memory.snapshot();
-    // The root directory's inode says that it has one link: too few, so somebody else has written
+    // The root directory's inode says that it has one link: too few, so other software has written
     // here.
     let table = u32::from_le_bytes(image[2048 + 8..2048 + 12].try_into().unwrap()) as usize;
     let inode_size = usize::from(u16::from_le_bytes([image[1024 + 88], image[1024 + 89]]));
@@ -475,8 +474,8 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
     assert!(!machine.fs.reclaim_progress().running);
 }
 
-/// Puts one change and what it depends on onto the disk, and nothing else; `None` where there are
-/// fewer.
+/// Puts the change with this number and what it depends on onto the disk, and nothing else. `None`
+/// where there are fewer changes.
 fn with_one_change(machine: &mut Machine, number: usize) -> Option<Vec<u8>> {
     let mut changes = Vec::new();
     machine.store.uncommitted(&mut changes);

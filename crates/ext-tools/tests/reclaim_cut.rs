@@ -170,7 +170,7 @@ fn a_reclaim_cut_in_half_has_given_back_half() {
 #[test]
 fn a_reclaim_that_is_cut_again_and_again_comes_to_its_end() {
     let (whole, steps) = reclaim_for(crashed(), usize::MAX);
-    // Each time a little further, or none would ever come to its end: what was seen is not kept.
+    // Each cut comes a little later: a reclaim keeps what it gave back, but not what it has seen.
     let mut state = crashed();
     let mut seen = vec![free(&state)];
     for cut in 1.. {

@@ -154,7 +154,7 @@ fn a_repair_that_was_cut_short_is_finished_by_the_next() {
     assert!(cuts > 0);
 }
 
-/// A directory that takes an empty one's name: where, and the two names.
+/// A rename of a directory over an empty one: the two parents, and the two names.
 struct Replacement {
     machine: Machine,
     from: InodeNumber,
@@ -162,8 +162,8 @@ struct Replacement {
     names: [String; 2],
 }
 
-/// One that is about to happen: in another directory, or in another block of its own, there or
-/// back.
+/// Prepares one: into another directory, or within one directory but into another block, forwards
+/// or backwards.
 fn replacement(within: Option<bool>) -> Replacement {
     let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::NONE);
     let root = machine.fs.root();
@@ -196,8 +196,8 @@ fn replacement(within: Option<bool>) -> Replacement {
 }
 
 impl Replacement {
-    /// Does it, puts one change and what that depends on onto the disk, and cuts the power; `None`
-    /// where there are fewer.
+    /// Renames, puts the change with this number and what it depends on onto the disk, and cuts the
+    /// power. `None` where there are fewer changes.
     fn cut_after(mut self, number: usize) -> Option<Vec<u8>> {
         let rename = Rename {
             from: self.from,

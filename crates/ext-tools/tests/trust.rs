@@ -1,5 +1,5 @@
-//! What is believed of an image that was not unmounted: only what its last mount, and this one, can
-//! know.
+//! Which images are trusted that were not unmounted: only those that no other system has mounted
+//! since.
 
 mod crash;
 
@@ -20,7 +20,7 @@ const MOUNT_COUNT: usize = 1024 + 0x34;
 const STATE: usize = 1024 + 0x3a;
 const CLEAN: u8 = 1;
 
-/// What a body comes to, with a rule or without it.
+/// Runs a closure with a rule in force or without it.
 fn with_rule<T>(rule: ExtRule, holds: bool, body: impl FnOnce() -> T) -> T {
     watch::switch_off((!holds).then_some((rule.into(), Form::Whole)));
     let done = body();
@@ -33,21 +33,20 @@ fn opened(image: Vec<u8>) -> Machine {
     Machine::open(memory, Ordering::SOFT, 1024, Optimisations::BOTH)
 }
 
-/// An image in use, as the power fails: a file has its inode, and no name yet.
+/// An image in use whose power fails: an inode is on the disk, its name is not.
 fn cut() -> Vec<u8> {
     let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::NONE);
     let root = machine.fs.root();
     machine.make_directory(root, "directory");
     let mut changes = Vec::new();
     machine.store.uncommitted(&mut changes);
-    // The first one waits for nothing.
+    // The first change waits for nothing.
     let (store, devices) = (&mut machine.store, &machine.devices);
     drive::sync(store, devices, &changes[..1], Duration::ZERO).unwrap();
     machine.memory.snapshot()
 }
 
-/// Whether an image is believed that another system has mounted since our last mount, and not
-/// unmounted.
+/// Whether an image is trusted that another system has mounted, and not unmounted, after our mount.
 fn believes_in_another_mount() -> bool {
     let mut image = cut();
     assert_eq!(opened(image.clone()).fs.read_only_reason(), None);

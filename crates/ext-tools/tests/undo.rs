@@ -81,7 +81,7 @@ fn a_cut_at_every_write_is_undone_bit_for_bit() {
         random >> 33
     };
     for cut in 0..=records.len() {
-        // Nothing of what was not flushed, all of it, and some of it, torn at sectors.
+        // Of what was not flushed: nothing, everything, or parts, torn at sectors.
         for part in 0..6 {
             let mut state = before.clone();
             materialise_torn(&mut state, &records, cut, 512, &mut |_, _| match part {

@@ -23,7 +23,7 @@ pub(super) fn bad_inline(inode: &[u8], extra_isize: u16) -> Option<String> {
     bad_attributes(inode, start, attributes, ZeroHash::Allowed)
 }
 
-/// Checks every attribute block that inodes use, and how many do.
+/// Checks every attribute block that inodes use, and its count of these inodes.
 pub(super) fn check_blocks<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &mut Gathered,
@@ -101,8 +101,8 @@ fn check_header(
     }
 }
 
-/// What is wrong with a row of attributes: entries or values outside, or one upon the other, or a
-/// wrong hash. `start` is where the area begins, which is taken by a header (of a block) or the
+/// What is wrong with a row of attributes: an entry or a value is outside of it, two values
+/// overlap, or a hash is wrong. `start` is where the area begins, with a header (in a block) or the
 /// magic number (in an inode).
 fn bad_attributes(
     bytes: &[u8],

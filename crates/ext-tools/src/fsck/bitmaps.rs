@@ -39,8 +39,8 @@ pub(super) fn check<S: Source + ?Sized>(
     Ok(summary)
 }
 
-/// The superblock's own counters. Everybody computes them from the descriptors when mounting, so
-/// they are no fault.
+/// The superblock's own totals. They are notes only: every system computes them from the
+/// descriptors when mounting.
 fn note_totals(sb: &Superblock, free_blocks: u64, free_inodes: u64, notes: &mut Findings) {
     if free_blocks != sb.free_blocks_count {
         notes.add(Code::FreeBlocksWrong, Location::FILE_SYSTEM, || {
@@ -115,7 +115,7 @@ fn mask(valid: usize) -> u64 {
     }
 }
 
-/// Gives the number of blocks that the bitmap shows as free.
+/// Returns the number of blocks that the bitmap shows as free.
 fn check_block_bitmap<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &Gathered,
@@ -167,13 +167,13 @@ fn check_block_bitmap<S: Source + ?Sized>(
     free as u64
 }
 
-/// Whether a bitmap's bytes behind those for its group are not all set.
+/// Whether a bit is clear behind the bitmap's bits for its group. Those must be set.
 fn has_free_tail(bytes: &[u8], bits: usize) -> bool {
     let tail = bytes.get(bits.div_ceil(8)..).unwrap_or(&[]);
     tail.iter().any(|byte| *byte != 0xff)
 }
 
-/// Gives the number of inodes that the bitmap shows as free.
+/// Returns the number of inodes that the bitmap shows as free.
 fn check_inode_bitmap<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &Gathered,
@@ -252,7 +252,8 @@ fn check_marks(
     if !is_uninitialised && descriptor.unused_inodes == 0 {
         return;
     }
-    // More than there are: e2fsck computes past zero, and takes it for none.
+    // With a count larger than the group, e2fsck's subtraction wraps around, and it takes none for
+    // unused.
     let first_unused = infos.len().checked_sub(descriptor.unused_inodes.into());
     let is_named = |info: &InodeInfo| info.is_used && info.names.load(Ordering::Relaxed) > 0;
     let is_wrong = |(index, info): (usize, &InodeInfo)| {

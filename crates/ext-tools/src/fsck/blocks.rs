@@ -100,7 +100,8 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
         }
         walk.blocks += 1;
         if !self.claim(walk, block) {
-            // The first that claimed it has followed it, or it is no indirect block at all.
+            // Another pointer has claimed it. That one has been followed, if the block is an
+            // indirect one.
             return Ok(());
         }
         let pointers = u64::from(self.context.sb.block_size / 4);

@@ -14,9 +14,9 @@ use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;
 
-/// Chunks for each thread: more than one, that the threads end together.
+/// Chunks for each thread: several, so that all threads end at about the same time.
 const CHUNKS_PER_THREAD: usize = 16;
-/// The longest `.`: a longer one would hide `..`, or what follows it.
+/// The largest length of the entry `.`: a longer one would hide `..`, or what follows it.
 const DOT_MAX_BYTES: usize = 24;
 
 /// Looks at all directories.
@@ -263,7 +263,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         } else {
             directory::TYPE_UNKNOWN
         };
-        // A type that is not told misleads nobody.
+        // An unknown type misleads nobody.
         if entry.file_type != expected && entry.file_type != directory::TYPE_UNKNOWN {
             self.findings.add(Code::EntryTypeWrong, place, || {
                 format!(
@@ -275,8 +275,8 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         }
     }
 
-    /// Names that are there twice. First by their hashes; the names themselves are only looked at
-    /// where two are the same.
+    /// Finds names that are there twice: first by their hashes; the names themselves are compared
+    /// only where two hashes are the same.
     fn check_duplicates(
         &mut self,
         directory: &Directory,

@@ -32,9 +32,9 @@ struct IndexBlock {
     /// Whether it is the first one, or the last one, below its parent.
     is_first: bool,
     is_last: bool,
-    /// The hashes that are in it.
+    /// The lowest and the highest hash of its names.
     hashes: (u32, u32),
-    /// The hashes that its index entry says.
+    /// The lowest and the highest hash by its index entry.
     bounds: (u32, u32),
 }
 
@@ -179,9 +179,9 @@ impl<'s> Index<'s> {
     }
 
     fn check_blocks(&mut self) {
-        // Names in an inner node's first and last leaf may lie outside of the node's own bounds
-        // only if they lie outside of the leaf's: so what is below tells for what is above, the
-        // lowest first.
+        // A name in the first or the last leaf below an inner node lies outside of the node's
+        // bounds only if it lies outside of that leaf's. So the hashes of a node are those of its
+        // first and last child, and are found from the leaves upwards.
         let depths: Vec<u8> = (0..self.blocks.len())
             .map(|logical| self.depth(logical))
             .collect();

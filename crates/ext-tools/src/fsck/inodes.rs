@@ -23,7 +23,7 @@ use zerocopy::FromBytes;
 /// `i_flags` that need features which this check refuses.
 const FOREIGN_FLAGS: u32 =
     inode::FLAG_EXTENTS | inode::FLAG_INLINE_DATA | inode::FLAG_ENCRYPTED | inode::FLAG_CASEFOLD;
-/// Chunks for each thread: more than one, that the threads end together.
+/// Chunks for each thread: several, so that all threads end at about the same time.
 const CHUNKS_PER_THREAD: usize = 16;
 
 /// Looks at all inodes.
@@ -424,7 +424,8 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         };
         let mut walk = Walk::new(number, purpose.unwrap_or(Purpose::Data));
         if number == RESIZE_INODE && purpose.is_some() {
-            // Its tree was checked before, and is the file system's own but for the root of it.
+            // Pass 0 has checked its tree. All its blocks but the root are the file system's own,
+            // and marked already.
             walk.blocks = match self.context.resize_blocks {
                 Some(blocks) => blocks,
                 None => reserved::resize_blocks(self.context, inode)?,
@@ -465,13 +466,13 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         });
     }
 
-    /// Counts the inode among the users of its attribute block. Gives the blocks that it takes for
-    /// that.
+    /// Counts the inode among the users of its attribute block. Returns how many blocks that adds
+    /// to the inode's.
     fn use_attribute_block(&mut self, number: InodeNumber, inode: &Inode) -> u64 {
         let block = inode.file_acl;
         let is_reserved = number < self.context.sb.first_inode && number != ROOT_INODE;
         if block == BlockNumber::NONE || is_reserved && !self.context.sb.is_valid_pointer(block) {
-            // Nobody ever looks for attributes of the reserved ones.
+            // No system reads attributes of reserved inodes.
             return 0;
         }
         if !self.context.sb.features.has_compat(COMPAT_EXT_ATTR) {

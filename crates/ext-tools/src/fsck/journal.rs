@@ -1,5 +1,5 @@
-//! The journal's inode and superblock. What is in the log is looked at by who replays it, which
-//! comes before any check.
+//! The journal's inode and superblock. The log's contents are not checked here: they were replayed
+//! before the check.
 
 use super::CheckError;
 use super::state::Context;
@@ -33,7 +33,8 @@ pub(super) fn check<S: Source + ?Sized>(
         pointers: inode.block,
         size: inode.size,
     };
-    // The first block that is meant; what tells damage of the map from damage of the superblock.
+    // The block by the inode's first pointer. A finding with a block is about the map, one without
+    // is about the journal's superblock.
     let place = Location {
         block: Some(BlockNumber(inode.block[0].into())),
         ..Location::inode(JOURNAL_INODE)

@@ -17,8 +17,9 @@
 //! 1. `inodes`, with `blocks` and `attributes`: every inode, every block pointer. Gathers which
 //!    blocks are used, which inodes are in use and what they are, the blocks of directories, the
 //!    users of attribute blocks.
-//! 2. `directories`, with `index`: every directory entry. Gathers who names what.
-//! 3. `tree`: which directories hang together, and the link counts.
+//! 2. `directories`, with `index`: every directory entry. Gathers which directory names which
+//!    inode.
+//! 3. `tree`: which directories can be reached from the root, and the link counts.
 //! 4. `bitmaps`: what is marked against what is used, and the counters.
 //!
 //! Passes 1 and 2 are split over threads where the image is large. Each thread has its own findings

@@ -32,11 +32,10 @@ pub(super) fn bad_mode(number: InodeNumber, inode: &Inode) -> Option<String> {
 /// indirect block points to the ones behind the primary descriptors, each of which points to its
 /// counterparts in the backups.
 ///
-/// A pointer that leads elsewhere inside the file system is a note: only who grows the file system
-/// stumbles over it.
+/// A pointer that leads elsewhere inside the file system is a note: only growing the file system
+/// would use it.
 ///
-/// Gives the blocks that it takes where all is as it should be, so that nobody need count them
-/// again.
+/// Returns the number of blocks of a sound tree, so that they need not be counted again.
 pub(super) fn check_resize_inode<S: Source + ?Sized>(
     context: &Context<'_, S>,
     findings: &mut Findings,
@@ -159,7 +158,7 @@ fn add_differing(
     slots: impl Iterator<Item = (u32, BlockNumber)> + Clone,
     result: &mut Vec<Pointer>,
 ) {
-    // Nearly always all is well, and then counting does.
+    // Nearly always all pointers are right; then counting them is enough.
     let used = bytes
         .chunks_exact(4)
         .filter(|word| **word != [0; 4])

@@ -101,7 +101,8 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
     /// The blocks of the file system itself.
     pub(crate) fn metadata_blocks(&self) -> BlockSet {
         let mut set = BlockSet::new(self.sb.blocks_count);
-        // The boot block is nobody's, but its bit does not exist in any bitmap.
+        // Where blocks have 1 KiB, block 0 is the boot block. No bitmap has a bit for it: it is
+        // left out.
         for (group, descriptor) in self.groups.iter().enumerate() {
             let group = GroupNumber::at(group);
             let first = self.sb.group_first_block(group);
@@ -202,8 +203,8 @@ impl BlockSet {
         }
     }
 
-    /// Adds another set; gives the blocks that were in both, `common` (which is in both by design)
-    /// left out.
+    /// Adds another set, and returns the blocks that were in both. Blocks of `common`, which every
+    /// set has from the start, are left out.
     pub(crate) fn join(&mut self, other: &BlockSet, common: &BlockSet) -> Vec<BlockNumber> {
         let mut twice = Vec::new();
         for (index, word) in self.words.iter_mut().enumerate() {

@@ -29,14 +29,14 @@ const KNOWN_COMPAT: u32 = COMPAT_DIR_PREALLOC
     | COMPAT_DIR_INDEX
     | COMPAT_SPARSE_SUPER2
     | COMPAT_STABLE_INODES;
-/// The same for ro_compat.
+/// The same for ro_compat features.
 const KNOWN_RO_COMPAT: u32 = RO_COMPAT_SPARSE_SUPER
     | RO_COMPAT_LARGE_FILE
     | RO_COMPAT_HUGE_FILE
     | RO_COMPAT_DIR_NLINK
     | RO_COMPAT_EXTRA_ISIZE;
-/// Without `sparse_super` every group has a backup of all descriptors; to look at this many of them
-/// must do.
+/// Backups that are compared at most. Without `sparse_super` every group has one, with all
+/// descriptors.
 const MAX_BACKUPS: usize = 32;
 
 /// Reads the superblock; `None` where it is so wrong that nothing else can be read.
@@ -126,8 +126,8 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
         ));
     }
     for (name, inode) in quota_inodes(raw) {
-        // The check refuses images with the quota feature, so nothing keeps quotas here. e2fsck
-        // takes such an inode away from its names all the same, if it exists.
+        // Nothing keeps quotas here, since images with the quota feature are refused. e2fsck
+        // removes such an inode with its names all the same, if it exists.
         if (sb.first_inode.0..=sb.inodes_count).contains(&inode) {
             wrong(format!(
                 "{name} is {inode}, but the quota feature is missing"

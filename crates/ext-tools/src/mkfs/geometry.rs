@@ -23,7 +23,7 @@ const LAST_GROUP_SPARE_BLOCKS: u64 = 50;
 /// lost+found is given blocks ahead, since fsck must not have to allocate.
 const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
 
-/// What mkfs will make.
+/// The geometry of the file system that mkfs will make.
 #[derive(Clone, Debug)]
 pub struct Geometry {
     /// The superblock, checked by the same code that checks a foreign one.
@@ -58,7 +58,7 @@ struct Numbers {
 impl Geometry {
     pub(super) fn compute(options: &Mkfs, device_size_bytes: u64) -> Result<Geometry, MkfsError> {
         check_options(options)?;
-        // Where no size is stated the last page is left out unless it is whole, as mke2fs does.
+        // Without a stated size a page that is not whole at the end is left out, as in mke2fs.
         let size = options
             .size_bytes
             .unwrap_or(device_size_bytes & !(PAGE_BYTES - 1));
@@ -120,13 +120,13 @@ impl Geometry {
         1 + self.lost_and_found_blocks + u32::from(self.has_resize_inode()) + journal + log
     }
 
-    /// Whether there is a resize inode; also with no block reserved, as mke2fs has it.
+    /// Whether there is a resize inode. With the feature there is one even if no block is reserved,
+    /// as in mke2fs.
     pub(super) fn has_resize_inode(&self) -> bool {
         self.superblock.features.has_compat(COMPAT_RESIZE_INODE)
     }
 }
 
-/// Options that contradict themselves or each other.
 /// Blocks in a group: as stated, or as many as a bitmap block has bits.
 fn blocks_per_group(options: &Mkfs, block_size: u64) -> Result<u64, MkfsError> {
     let most = block_size * 8;
@@ -139,6 +139,7 @@ fn blocks_per_group(options: &Mkfs, block_size: u64) -> Result<u64, MkfsError> {
     }
 }
 
+/// Refuses options that contradict themselves or each other.
 fn check_options(options: &Mkfs) -> Result<(), MkfsError> {
     let bad = |what: &str| Err(MkfsError::BadOption(what.to_owned()));
     let features = features(options)?;
@@ -251,8 +252,8 @@ impl Numbers {
         (self.inodes_per_group * self.inode_size).div_ceil(self.block_size)
     }
 
-    /// Computes everything from blocks and blocks per group. `false` where one of those had to be
-    /// made smaller: then again.
+    /// Computes everything from the numbers of blocks and of blocks per group. `false` where one of
+    /// the two had to be changed: the caller then calls it again.
     fn settle(&mut self) -> Result<bool, MkfsError> {
         let usable = self.blocks.saturating_sub(self.first_data_block());
         self.groups = usable.div_ceil(self.blocks_per_group);
@@ -306,7 +307,7 @@ impl Numbers {
         }
         per_group = per_group.min((1 << 16) - per_block).min(bits);
         per_group = per_group.next_multiple_of(per_block) & !7;
-        // mke2fs rounds small tables down and then finds no inode for lost+found.
+        // Enough for lost+found: mke2fs rounds small tables down, and then finds no inode for it.
         let least = (u64::from(GOOD_OLD_FIRST_INODE.0) + 1).div_ceil(self.groups);
         self.inodes_per_group = per_group.max(least.next_multiple_of(8)).min(bits);
         true

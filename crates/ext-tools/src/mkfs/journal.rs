@@ -89,9 +89,9 @@ pub(super) fn all_blocks(blocks: u32, block_bytes: u32) -> u32 {
 }
 
 impl Writer<'_> {
-    /// The journal: a file whose indirect blocks lie between its own, all in a row, and a
-    /// superblock that says it is empty. The rest is zeros, for an older journal's records must not
-    /// be taken for this one's.
+    /// Writes the journal: a file whose blocks and indirect blocks are adjacent, and a superblock
+    /// that says it is empty. The rest is zeros: no record of an older journal in that place must
+    /// be taken for one of this.
     pub(super) fn write_journal(&mut self) -> Result<(), MkfsError> {
         let blocks = self.geometry.journal_blocks;
         let taken = self.allocate(all_blocks(blocks, self.sb.block_size));
@@ -140,7 +140,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The map of a file of so many blocks, which lie with those that map them in these.
+    /// The map of a file of `blocks` blocks. `taken` are the blocks for its contents and its
+    /// indirect blocks, in order.
     pub(super) fn new(taken: Vec<BlockNumber>, blocks: u32, block_bytes: usize) -> Tree {
         Tree {
             taken: taken.into_iter(),
@@ -151,8 +152,8 @@ impl Tree {
         }
     }
 
-    /// A block of the file, or a tree of `depth` levels of indirect blocks above some; 0 once all
-    /// are placed.
+    /// Places a block of the file (`depth` 0), or an indirect block with `depth` levels below it. 0
+    /// once all of the file is placed.
     pub(super) fn take(&mut self, depth: usize) -> BlockNumber {
         if self.left == 0 {
             return BlockNumber::NONE;

@@ -113,8 +113,8 @@ fn clear(device: &dyn BlockDevice, len_bytes: u64) -> Result<(), MkfsError> {
 /// Notes a file system as the user of a journal's device.
 ///
 /// # Errors
-/// Where another file system is its user (Linux mounts no file system with a shared journal), or it
-/// still holds what belongs into one; the device's.
+/// Where the device holds no journal, or that of another file system (Linux mounts no file system
+/// with a shared journal), or one that is not empty; the device's errors.
 pub fn attach_journal(device: &dyn BlockDevice, file_system: [u8; 16]) -> Result<(), MkfsError> {
     let bad = |what: &str| Err(MkfsError::BadOption(format!("{}: {what}", device.name())));
     let Some(journal) = ExternalJournal::read(device).map_err(of_journal)? else {

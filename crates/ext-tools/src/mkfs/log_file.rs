@@ -1,5 +1,5 @@
-//! A log of ours, where one is asked for: in a file, an ordinary one to everybody else, which nobody
-//! may change; or behind the file system, which ends earlier for that.
+//! A log of ours (`lffs`), where one is asked for. It is in a file, which is an ordinary but
+//! immutable one to other systems; or it is behind the file system, which is then shorter.
 
 use backstitch_device::BlockDevice;
 use backstitch_ext::format::FIRST_LOG_INODE;
@@ -16,13 +16,13 @@ use super::{LOG_BEHIND, LOG_FILE, Mkfs, MkfsError, has_word};
 
 /// The name of the file, in the root directory.
 pub(super) const NAME: &[u8] = LOG_FILE_NAME.as_bytes();
-/// It is so much of the file system: about a hundredth, as in the paper.
+/// The usual log takes one part in this many of the file system, as in the paper.
 const PART: u64 = 100;
-/// The blocks of the shortest that may be asked for, without its superblocks.
+/// The length of the shortest log that may be asked for, in blocks, without its superblocks.
 const LEAST_LOG_BLOCKS: u64 = 64;
-/// The largest blocks that a log can lie in: its superblocks must be in different ones.
+/// The largest block size with a log: the log's two superblocks must be in different blocks.
 const MOST_BLOCK_BYTES: u32 = BLOCK_BYTES as u32;
-/// The least and the most of it, where no size is stated.
+/// The shortest and the longest log where no length is stated.
 const LEAST_BYTES: u64 = least_wanted_bytes(MOST_BLOCK_BYTES);
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -31,7 +31,7 @@ pub(super) fn is_asked_for(options: &Mkfs) -> bool {
     has_word(options, LOG_FILE) || has_word(options, LOG_BEHIND)
 }
 
-/// The size of the file system and the log behind it: both begin at a block of the log.
+/// The size of the file system and the log behind it, rounded down to whole blocks of the log.
 pub(super) fn with_log_behind(options: &Mkfs, size_bytes: u64) -> u64 {
     match has_word(options, LOG_BEHIND) {
         true => size_bytes - size_bytes % BLOCK_BYTES,
@@ -39,20 +39,20 @@ pub(super) fn with_log_behind(options: &Mkfs, size_bytes: u64) -> u64 {
     }
 }
 
-/// The least that may be asked for.
+/// The length of the shortest log that may be asked for, in bytes.
 const fn least_wanted_bytes(block_bytes: u32) -> u64 {
     LOG_OFFSET_BYTES + LEAST_LOG_BLOCKS * block_bytes as u64
 }
 
-/// The length of a log in so many bytes.
+/// The length of the log for a file system of `size_bytes`.
 fn wanted_bytes(options: &Mkfs, size_bytes: u64) -> u64 {
     let usual = (size_bytes / PART).clamp(LEAST_BYTES, MOST_BYTES);
     let wanted = options.journal_bytes.unwrap_or(usual);
     wanted.next_multiple_of(BLOCK_BYTES)
 }
 
-/// The bytes of the log behind the file system that these options ask for, of `size_bytes` for both;
-/// 0 for none.
+/// The length of the log behind the file system that these options ask for; 0 for none.
+/// `size_bytes` is the size of both.
 pub(super) fn behind_bytes(options: &Mkfs, size_bytes: u64) -> Result<u64, MkfsError> {
     if !has_word(options, LOG_BEHIND) {
         return Ok(0);
@@ -69,7 +69,8 @@ pub(super) fn behind_bytes(options: &Mkfs, size_bytes: u64) -> Result<u64, MkfsE
     Ok(wanted)
 }
 
-/// Makes the log behind the file system, which is so long. No record stands at its beginning.
+/// Makes a log of `log_bytes` behind the file system: its superblocks, and zeros where its first
+/// record would be.
 pub(super) fn write_behind(
     options: &Mkfs,
     device: &dyn BlockDevice,
@@ -82,8 +83,7 @@ pub(super) fn write_behind(
     Ok(())
 }
 
-/// What names a log of these options: it differs from that of every log that was in its place
-/// before.
+/// The log's UUID. It differs from that of every log that was in its place before.
 pub(super) fn uuid(options: &Mkfs) -> [u8; 16] {
     let mut uuid = options.uuid;
     for (byte, seed) in uuid.iter_mut().zip(options.hash_seed) {
@@ -92,7 +92,7 @@ pub(super) fn uuid(options: &Mkfs) -> [u8; 16] {
     uuid
 }
 
-/// What an empty log begins with that is so long with it.
+/// The superblocks of an empty log that has `bytes` bytes with them.
 fn superblocks(options: &Mkfs, bytes: u64) -> Vec<u8> {
     let now = options.time_seconds.saturating_mul(1_000_000_000);
     Wafs::superblocks(bytes - LOG_OFFSET_BYTES, uuid(options), now)

@@ -53,18 +53,18 @@ pub fn write(wanted: &Mkfs, device: &dyn BlockDevice) -> Result<Superblock, Mkfs
     writer::write(wanted, &geometry, device)
 }
 
-/// The word for a file that a log of ours is in.
+/// The feature word for a log of ours in a file.
 const LOG_FILE: &str = "lffs_log";
 
-/// The word for a write-ahead log of ours behind the file system.
+/// The feature word for a write-ahead log of ours behind the file system.
 const LOG_BEHIND: &str = "wafs_log";
 
-/// Whether this asks, among the names of features, for a log of ours.
+/// Whether a feature word asks for a log of ours.
 pub(crate) fn is_log(name: &str) -> bool {
     [LOG_FILE, LOG_BEHIND].contains(&name)
 }
 
-/// Whether the last of these words is there without a `^`.
+/// Whether this feature word was given, and the last time without a `^`.
 fn has_word(wanted: &Mkfs, name: &str) -> bool {
     let last = wanted.features.iter().rev();
     let mut last = last.filter(|word| word.trim_start_matches('^') == name);
@@ -84,7 +84,8 @@ fn features(wanted: &Mkfs) -> Result<Features, MkfsError> {
             None => (&**word, true),
         };
         match name {
-            // No features to anybody else: to them one is a file, and the other one is not there.
+            // These set no feature bit: to other systems the one log is a file, and they do not see
+            // the other.
             LOG_FILE | LOG_BEHIND => {}
             "none" => features = Features::default(),
             name if features.set_by_name(name, on) => {}

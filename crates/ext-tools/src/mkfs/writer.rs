@@ -145,8 +145,8 @@ impl<'a> Writer<'a> {
         self.write_zeros(start..end)
     }
 
-    /// Removes what another file system may have left where it would be recognised, the superblock
-    /// included: until the new one is written last this is no file system.
+    /// Clears the places where another file system would be recognised, the superblock's included.
+    /// Until the new superblock is written, last, the device holds no file system.
     fn clear_start(&mut self) -> Result<(), MkfsError> {
         self.write_zeros(0..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64)?;
         self.batch.submit()

@@ -8,13 +8,13 @@ use backstitch_ext::format::xattr;
 use backstitch_layout::BlockNumber;
 
 impl Fixer<'_, '_> {
-    /// The blocks of the file system itself.
+    /// The blocks of the file system itself: superblocks, descriptors, bitmaps, inode tables.
     pub(super) fn metadata(&self) -> BlockSet {
         let options = Options::default();
         Context::new(&*self.image, self.sb, &self.facts.groups, &options).metadata_blocks()
     }
 
-    /// Whether a block is one of those.
+    /// Whether a block is one of [`metadata`](Self::metadata).
     pub(super) fn is_metadata(&self, block: BlockNumber) -> bool {
         let options = Options::default();
         Context::new(&*self.image, self.sb, &self.facts.groups, &options).is_metadata(block)
@@ -26,8 +26,8 @@ impl Fixer<'_, '_> {
         block - self.sb.group_first_block(group) < self.sb.super_blocks_in_group(group).into()
     }
 
-    /// Takes unsound attribute blocks from their inodes, and gives them a copy of sound ones that
-    /// are somebody's contents too.
+    /// Removes unsound attribute blocks from their inodes. A sound one that is also another inode's
+    /// contents is copied, and its inodes get the copy.
     pub(super) fn attribute_blocks(&mut self, claimed: &BlockSet) -> Result<(), CheckError> {
         let blocks: Vec<BlockNumber> = self.facts.gathered.xattr_blocks.keys().copied().collect();
         let mut replaced = rustc_hash::FxHashMap::default();
@@ -67,7 +67,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Writes how many inodes use an attribute block, and its hash.
+    /// Sets the reference count of an attribute block to the number of inodes that use it.
     pub(super) fn attribute_count(&mut self, block: BlockNumber) -> Result<(), CheckError> {
         let users = self.facts.gathered.xattr_blocks.get(&block);
         let count = users.map_or(0, |users| users.count);

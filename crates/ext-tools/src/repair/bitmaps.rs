@@ -6,7 +6,7 @@ use backstitch_ext::format::{bitmap, directory, group};
 use backstitch_layout::{FileType, GroupNumber};
 
 impl Fixer<'_, '_> {
-    /// Makes the bitmaps and counters of the groups with findings what was found in use.
+    /// Sets the bitmaps and counters of the groups with findings to what was found in use.
     pub(super) fn bitmaps(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
         for finding in findings {
             self.note(finding.location, format!("corrected: {}", finding.what));

@@ -91,7 +91,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Whether it is the journal, with the size that the superblock's copy of its inode has too.
+    /// Whether the inode is the journal's, with the same size as the superblock's copy of it.
     fn has_journals_size(&self, number: InodeNumber) -> Result<bool, CheckError> {
         if number != JOURNAL_INODE {
             return Ok(false);
@@ -100,7 +100,7 @@ impl Fixer<'_, '_> {
         Ok(superblock_copy(&raw(self.image)?).is_some_and(|copy| copy.size == size))
     }
 
-    /// Makes the size what is mapped.
+    /// Sets the size to the end of the last block that is mapped.
     fn stretch(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         let (_, end) = self.extent(number)?;
         let size = end << self.sb.block_size_bits;

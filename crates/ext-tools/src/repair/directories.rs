@@ -16,8 +16,8 @@ use backstitch_layout::{BlockNumber, FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks at the end of a directory that are tried for a new name; it goes behind them where none
-/// has room.
+/// Blocks at the end of a directory in which room for a new name is looked for. Where none has
+/// room, the directory gets a new block.
 const TRIED_BLOCKS: usize = 16;
 
 /// A block, and an offset in it.
@@ -46,7 +46,7 @@ impl Fixer<'_, '_> {
         }
     }
 
-    /// The blocks of a directory in order; those that somebody else has are left out.
+    /// The blocks of a directory in order, without those that another inode has.
     pub(super) fn directory_blocks(&self, number: InodeNumber) -> Vec<(u64, BlockNumber)> {
         let Some(index) = self.facts.gathered.directory_index(number) else {
             return Vec::new();
@@ -65,7 +65,7 @@ impl Fixer<'_, '_> {
         parents.first().copied().unwrap_or(ROOT_INODE)
     }
 
-    /// Says that the names are not in the order of hashes.
+    /// Clears the index flag: the names are no longer in the order of their hashes.
     pub(super) fn drop_index(&mut self, number: InodeNumber) -> Result<(), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         let flags = get_u32(&bytes, offset::FLAGS);
@@ -73,7 +73,7 @@ impl Fixer<'_, '_> {
         self.put_inode(number, &bytes)
     }
 
-    /// Directories without blocks, or with some missing: the blocks are put one after the other.
+    /// Directories without blocks, or with holes: the blocks that are there move together.
     pub(super) fn holes(&mut self, found: &ByInode) -> Result<(), CheckError> {
         for number in found.keys() {
             let mut blocks: Vec<BlockNumber> =
@@ -142,7 +142,8 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Makes what looks like no directory, and is called a file by its names, a file again.
+    /// Makes an inode a regular file again that is a directory by its mode, where its first block
+    /// is no directory block and its names say "file".
     fn was_file(
         &mut self,
         number: InodeNumber,
@@ -167,7 +168,7 @@ impl Fixer<'_, '_> {
         Ok(true)
     }
 
-    /// Makes damaged blocks of a directory anew, of what can be saved of them.
+    /// Makes damaged blocks of a directory anew, from the names that can be saved.
     fn rebuild(
         &mut self,
         number: InodeNumber,
@@ -181,7 +182,8 @@ impl Fixer<'_, '_> {
             let bytes = self.block(block)?;
             let mut saved = salvage(&bytes, &|inode, file_type| {
                 self.info(inode).is_some_and(|info| {
-                    // Without the feature, which may be what was damaged, the type does no harm.
+                    // Unknown types are accepted: the feature that says that entries have types may
+                    // be what was damaged.
                     file_type == info.type_code || file_type == directory::TYPE_UNKNOWN
                 })
             });
@@ -258,8 +260,8 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Of the names that a directory with an index has twice, those that are not in the leaf of
-    /// their hash while their twin is.
+    /// For names that a directory with an index has twice: the places that are not in the leaf of
+    /// the name's hash, where the other one is.
     fn misplaced(&self, number: InodeNumber) -> Result<FxHashSet<Place>, CheckError> {
         let mut misplaced = FxHashSet::default();
         let blocks = self.directory_blocks(number);
@@ -285,7 +287,8 @@ impl Fixer<'_, '_> {
             let lowest = list.iter().map(|(hash, _)| *hash).min().unwrap_or(0);
             let highest = list.iter().map(|(hash, _)| *hash).max().unwrap_or(0);
             for (hash, entry) in list {
-                // One at the border may be the one that moved the border.
+                // The lowest and the highest hash prove nothing: a misplaced name may be what made
+                // them so.
                 let fits = lowest < hash && hash < highest;
                 let places = by_name.entry(entry.name.to_vec()).or_default();
                 places.push(((block, entry.offset), fits));
@@ -300,7 +303,7 @@ impl Fixer<'_, '_> {
         Ok(misplaced)
     }
 
-    /// `.` and `..`, of which only the type and where `..` leads can be wrong.
+    /// `.` and `..`: only the type, and the inode of `..`, can be wrong.
     fn dots(
         &mut self,
         number: InodeNumber,
@@ -322,7 +325,8 @@ impl Fixer<'_, '_> {
         }
     }
 
-    /// A name. Gives whether it was changed.
+    /// Repairs an entry. Returns whether its name was changed, or removed because it was invalid or
+    /// taken.
     fn name(
         &mut self,
         number: InodeNumber,
@@ -404,7 +408,7 @@ impl Fixer<'_, '_> {
     }
 }
 
-/// A name of the same length that can be one and is not taken.
+/// A valid name of the same length that is not taken.
 fn another_name(name: &[u8], seen: &FxHashSet<Vec<u8>>) -> Option<Vec<u8>> {
     let mut fixed: Vec<u8> = name
         .iter()

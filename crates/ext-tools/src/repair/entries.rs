@@ -1,5 +1,4 @@
-//! Directory blocks by themselves: what can be saved of a damaged one, and making a new one of
-//! that.
+//! Directory blocks by themselves: saving the names of a damaged one, and making a new one of them.
 
 use backstitch_ext::format::NAME_MAX_BYTES;
 use backstitch_ext::format::directory::{HEADER_SIZE, empty_block, encode_entry, required_len};
@@ -16,8 +15,8 @@ pub(super) struct Saved {
 /// Whether an inode can be what an entry says.
 pub(super) type Plausible<'p> = &'p dyn Fn(InodeNumber, u8) -> bool;
 
-/// The names of a block, damaged or not. Where lengths do not add up each place is tried, and only
-/// what `plausible` and the name itself speak for is taken.
+/// The names of a block, damaged or not. Where lengths do not add up, every place is tried, and an
+/// entry is taken only if its name is valid and `plausible` says so.
 pub(super) fn salvage(block: &[u8], plausible: Plausible<'_>) -> Vec<Saved> {
     let mut saved = Vec::new();
     let (mut at, mut is_lost) = (0, false);
@@ -61,7 +60,7 @@ pub(super) fn salvage(block: &[u8], plausible: Plausible<'_>) -> Vec<Saved> {
     saved
 }
 
-/// What stands at the beginning of an entry, which may be none.
+/// The fixed part of an entry, or of what stands in its place.
 struct Head {
     inode: InodeNumber,
     rec_len: usize,
@@ -92,7 +91,7 @@ impl Head {
         required_len(self.name_len)
     }
 
-    /// Whether the name fits into the entry, and an entry in use has one.
+    /// Whether the name fits into the entry, and is not empty in an entry in use.
     fn is_sound(&self) -> bool {
         let has_name = self.name_len > 0 || self.inode == InodeNumber::NONE;
         self.is_length && has_name && self.needed() <= self.rec_len
@@ -119,7 +118,7 @@ fn first_word(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// Whether a name can be one.
+/// Whether a name is valid.
 pub(super) fn is_good_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }

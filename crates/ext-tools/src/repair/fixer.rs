@@ -23,7 +23,8 @@ pub(super) struct Fixer<'a, 'd> {
     knows_all_pointers: bool,
     next_block: BlockNumber,
     new_inodes: FxHashSet<InodeNumber>,
-    /// A deletion time that nobody takes for an inode.
+    /// The deletion time of freed inodes: at least the number of inodes, for a lower one would be
+    /// read as the number of the next orphan.
     pub(super) now_seconds: u32,
     /// Whether the image is what soft updates left.
     pub(super) is_trusted: bool,
@@ -54,7 +55,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
     /// Repairs the most basic of what was found.
     pub(super) fn round(&mut self, findings: &[Finding]) -> Result<(), CheckError> {
         let step = |finding: &Finding| match (finding.code, finding.location.block) {
-            // Too high a place in the file, which is the pointer's fault.
+            // A block too far behind in the file: the pointer is repaired, not the size.
             (Code::SizeInvalid, Some(_)) => Step::Blocks,
             (code, _) => step_of(code),
         };
@@ -81,7 +82,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         self.log.add(location, what);
     }
 
-    /// Counts pointers that a repair cleared, for [`Losses`](super::Losses).
+    /// Counts pointers that a repair has cleared, for [`Losses`](super::Losses).
     pub(super) fn count_cleared(&mut self, pointers: u64) {
         self.log.pointers_cleared += pointers;
     }

@@ -43,7 +43,7 @@ impl Fixer<'_, '_> {
             self.fields(&mut bytes, codes, &mut done)?;
             self.attributes(&mut bytes, codes, &mut done);
             self.times(&mut bytes, codes, &mut done);
-            // The root has its type now, whatever the old one asked for.
+            // The root is a directory now, and needs no repair of its former type.
             let is_root = codes.contains(&Code::RootInvalid);
             if codes.contains(&Code::SymlinkInvalid) && !is_root {
                 self.symlink(&mut bytes, &mut done)?;
@@ -112,7 +112,7 @@ impl Fixer<'_, '_> {
             JOURNAL_INODE if self.sb.journal_inode == JOURNAL_INODE => {
                 put_u16(bytes, offset::MODE, 0o100_600);
             }
-            // A mode that no tool gives such an inode: nothing else in it makes sense either.
+            // No tool gives such an inode this mode: the rest of it makes no sense either.
             _ => bytes.fill(0),
         }
     }
@@ -192,7 +192,7 @@ impl Fixer<'_, '_> {
         done.push("times before 1970 written as such".into());
     }
 
-    /// The target says how long it is; an inode without one is freed.
+    /// Sets the size to the length of the target; an inode without a target is freed.
     fn symlink(&self, bytes: &mut [u8], done: &mut Vec<String>) -> Result<(), CheckError> {
         let parsed = Inode::parse(bytes)?;
         put_u32(bytes, offset::SIZE_HIGH, 0);
@@ -205,8 +205,8 @@ impl Fixer<'_, '_> {
             true => end(&self.block(first)?).filter(|length| *length > FAST_SYMLINK_MAX),
             false => None,
         };
-        // A target is in the block if no pointer speaks against it, or if it is there in its
-        // length.
+        // The target is believed to be in the block if there is no other pointer, or if its length
+        // in the block is the inode's size.
         let is_alone = parsed.block[1..].iter().all(|pointer| *pointer == 0);
         let slow = in_block.filter(|length| is_alone || *length as u64 == parsed.size);
         let has_block = takes_blocks && (is_alone || slow.is_some());
@@ -227,7 +227,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// What kind of file it is, as its names tell it; freed where they do not.
+    /// Sets the type to what the inode's names say; frees the inode where they say nothing.
     fn mode(&self, bytes: &mut [u8], code: Option<u8>, done: &mut Vec<String>) {
         let mode = u16::from_le_bytes([bytes[offset::MODE], bytes[offset::MODE + 1]]);
         let kind = code.and_then(type_of_code).map(|kind| match kind {
@@ -251,7 +251,7 @@ impl Fixer<'_, '_> {
         }
     }
 
-    /// What the entries say of what they name, where all agree.
+    /// The types that directory entries state for inodes; 0 where they disagree.
     pub(super) fn entry_types(&self) -> Result<FxHashMap<InodeNumber, u8>, CheckError> {
         let mut types = FxHashMap::default();
         for block in &self.facts.gathered.directory_blocks {

@@ -73,8 +73,8 @@ impl Fixer<'_, '_> {
         Ok(!blocks.into_iter().any(is_taken))
     }
 
-    /// The blocks that these pointers lead to, indirect ones among them, and the journal's map with
-    /// its gaps.
+    /// The blocks that these pointers lead to, indirect ones among them, and the journal's map,
+    /// with gaps where pointers lead nowhere.
     fn blocks_of(&self, copy: &Copy) -> Result<(Vec<BlockNumber>, Option<JournalMap>), CheckError> {
         let indirect = std::cell::RefCell::new(Vec::new());
         let read = |block: BlockNumber| {
@@ -122,8 +122,8 @@ impl Fixer<'_, '_> {
         self.put_inode(JOURNAL_INODE, bytes)
     }
 
-    /// Gives the journal the blocks that it lacks; where there are not enough the file system has
-    /// no journal any more.
+    /// Gives the journal the blocks that it lacks. Where not enough are free, the file system loses
+    /// its journal.
     fn fill_journal(&mut self, inode: &Inode, raw: RawSuperblock) -> Result<(), CheckError> {
         let bits = self.sb.block_size_bits;
         let is_usable =
@@ -170,12 +170,13 @@ impl Fixer<'_, '_> {
             added => format!("{added} blocks added to the journal"),
         };
         self.note(Location::inode(JOURNAL_INODE), what);
-        // The new blocks hold what was there before: nothing of it may be taken for a record.
+        // The new blocks still have their old contents: with a new superblock these are not taken
+        // for records.
         let inode = self.inode(JOURNAL_INODE)?;
         self.journal_superblock(&inode)
     }
 
-    /// Keeps the copy in the superblock as the inode is.
+    /// Sets the superblock's copy of the journal's inode to what the inode is.
     fn copy_journal_inode(
         &mut self,
         bytes: &[u8],
@@ -210,13 +211,13 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// An empty journal in the blocks of the old one, which keeps what can be believed.
+    /// Makes an empty journal in the blocks of the old one, and keeps fields that can be believed.
     fn journal_superblock(&mut self, inode: &Inode) -> Result<(), CheckError> {
         let first = BlockNumber(inode.block[0].into());
         let blocks = u32::try_from(inode.size >> self.sb.block_size_bits).unwrap_or(0);
         let bytes = self.block(first)?;
-        // Records of an earlier life have other numbers: less than a log's worth behind the old
-        // ones, or of another time.
+        // The next transaction gets a number that no record in the log has: one log's length after
+        // the old number, or one by the time.
         let made = match mended(&bytes, self.sb.block_size, blocks) {
             Some(mut journal) => {
                 let next = journal.sequence.0.wrapping_add(blocks);
@@ -238,7 +239,8 @@ impl Fixer<'_, '_> {
     }
 }
 
-/// The superblock of a journal of `blocks` blocks, without what cannot be; `None` where it is none.
+/// The superblock of a journal of `blocks` blocks, with impossible fields corrected; `None` where
+/// the block is no such superblock.
 fn mended(bytes: &[u8], block_bytes: u32, blocks: u32) -> Option<JournalSuperblock> {
     let bytes: &[u8; SUPERBLOCK_BYTES] = bytes.get(..SUPERBLOCK_BYTES)?.try_into().ok()?;
     let mended = JournalSuperblock::mended(bytes, block_bytes, blocks, 0);

@@ -1,7 +1,7 @@
 //! What a repair takes away, for people to read before anything is written.
 //!
-//! The names that can be reached before and after are compared, by their paths. A name for an inode
-//! that is not in use is none: nobody could open it.
+//! Compares by their paths the names that can be reached before and after. A name of an inode that
+//! is not in use does not count: nobody could open it.
 
 use super::lost::NAME as LOST_AND_FOUND;
 use crate::fsck::{CheckError, Facts, Source};
@@ -35,7 +35,8 @@ pub(super) fn reached<S: Source + ?Sized>(source: &S, facts: &Facts) -> Result<u
     Ok(names)
 }
 
-/// Shows the path of every name below the root that leads to an inode in use, each directory once.
+/// Passes to a closure the path of every name below the root that leads to an inode in use; enters
+/// each directory once.
 fn walk<S: Source + ?Sized>(
     source: &S,
     facts: &Facts,

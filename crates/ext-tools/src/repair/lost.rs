@@ -83,8 +83,7 @@ impl Fixer<'_, '_> {
         self.put_block(block, &fresh)?;
         self.make_directory(number, block)?;
         self.drop_index(ROOT_INODE)?;
-        // What has the name and is no directory moves into the new one later, as it has no name
-        // then.
+        // A file of this name loses it here. A later round gives it a new one in the new directory.
         self.remove_entries(ROOT_INODE, &|_, name, _| name == NAME.as_bytes())?;
         let entry = Saved {
             inode: number,

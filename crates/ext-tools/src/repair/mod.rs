@@ -10,7 +10,7 @@
 //!    are better;
 //! 2. `inodes`, `pointers`, `attributes`: each inode by itself, every block to one owner;
 //! 3. `directories`: entries;
-//! 4. `tree`: who contains what, and what nobody contains;
+//! 4. `tree`: which directory contains what, and what none contains;
 //! 5. `counts`: links, block counts, users of attribute blocks;
 //! 6. `bitmaps`: what is marked, and the counters.
 //!
@@ -21,9 +21,10 @@
 //!
 //! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it
 //! changes nothing. An image is *trusted* where the record of its last mount matches
-//! ([`MountRecord`](backstitch_ext::format::MountRecord)). Then what has no name never was promised
-//! to anybody, or was removed, and is cleared; and where blocks are mapped behind a file's size the
-//! size is right, since a file that grows gets its size last and one that shrinks gets it first.
+//! ([`MountRecord`](backstitch_ext::format::MountRecord)). Then an inode without a name was
+//! removed, or its name was never on the disk: it is freed. Where blocks are mapped behind a file's
+//! size, the size is right, since a file that grows gets its size last and one that shrinks gets it
+//! first.
 //! Elsewhere those blocks are kept and the size is raised, and what has no name goes to
 //! `lost+found`.
 //!
@@ -98,7 +99,7 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     match superblock::parse(&image) {
         Err(error @ CheckError::Format(FormatError::Incompatible { .. })) => return Err(error),
         Err(error @ CheckError::Device(_)) => return Err(error),
-        // What is left of it is told in the report.
+        // An image that cannot be parsed is reported below.
         Ok(_) | Err(CheckError::Format(_)) => {}
     }
     let start = image.fork();
@@ -107,7 +108,7 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     }
     let (settled, rounds) = settle(&mut image, &mut log, options, is_damaged)?;
     if settled.facts.is_none() {
-        // What cannot be read to the end stays as it is.
+        // An image that could not be read to the end stays as it is.
         (image, log) = (Overlay::new(device, UNIT_BYTES), Log::default());
     }
     let losses = match (is_damaged, &settled.facts) {
@@ -119,7 +120,8 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     Outcome::written(image, log, before.ok(), Some(settled.report), losses)
 }
 
-/// Whether a crash left the image under a mechanism that keeps order, and nobody had it since.
+/// Whether the image is as a crash under a mechanism that keeps order left it: nobody has mounted
+/// it since.
 fn is_trusted(sb: &Superblock) -> bool {
     let is_unclean = sb.state & (STATE_VALID | STATE_ERROR) == 0;
     is_unclean
@@ -137,7 +139,7 @@ fn settle(
 ) -> Result<(Survey, ExtRounds), CheckError> {
     let mut rounds = ExtRounds {
         now_seconds: options.now_seconds,
-        // Before the first step changes the superblock.
+        // Read now: the first step may change the superblock.
         is_trusted: !is_damaged && superblock::parse(image).is_ok_and(|sb| is_trusted(&sb)),
         may_lack_lost_and_found: is_damaged,
     };
@@ -208,7 +210,7 @@ impl Rounds for ExtRounds {
     }
 }
 
-/// The step that a finding is for: lower ones first.
+/// The step that repairs a finding.
 fn step_of(code: Code) -> Step {
     use Code::*;
     match code {

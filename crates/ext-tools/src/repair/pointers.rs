@@ -22,7 +22,7 @@ pub(super) struct Pointer {
     pub(super) level: usize,
 }
 
-/// What is to become of a pointer.
+/// What to do with a pointer.
 pub(super) enum Verdict {
     /// It stays, and what is below it is looked at.
     Keep,
@@ -37,23 +37,23 @@ type Visit<'v, 'a, 'd> =
 
 /// Who has which blocks so far.
 struct Claims<'d> {
-    /// The image before anything was changed: what one owner's repair changes in a block is not
-    /// what another one gets a copy of.
+    /// The image before this round: a copy of a block is made from it, so that it has no repair of
+    /// the block's first owner.
     before: Overlay<'d>,
     all: BlockSet,
-    /// Those of the inode at hand.
+    /// The blocks claimed by the inode at hand.
     own: FxHashSet<BlockNumber>,
     cleared: u64,
     copied: u64,
-    /// How many more copies are made.
+    /// How many more copies may be made.
     budget: u64,
 }
 
-/// Copies are kept in memory until they are written; a hostile image must not ask for more. Further
-/// claims are cleared.
+/// Copies that a round may make: they are in memory until they are written, and a hostile image
+/// must not ask for more. Further claims are cleared.
 const MAX_COPIES: u64 = 1 << 16;
 
-/// What an inode's pointers are, as the check sees it.
+/// The type by which the check follows an inode's pointers; `None` where it does not follow them.
 fn purpose(inode: &Inode, bytes: &[u8]) -> Option<FileType> {
     let size = u64::from(get_u32(bytes, offset::SIZE))
         | u64::from(get_u32(bytes, offset::SIZE_HIGH)) << 32;
@@ -195,9 +195,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(())
     }
 
-    /// Gives every block to one owner, the first among those whose pointers all lead somewhere.
-    /// Others get a copy where that makes sense: no matter which is right, both can be read. What
-    /// leads nowhere is cleared.
+    /// Gives every block to one owner: inodes whose pointers all lead somewhere choose first. Other
+    /// inodes get a copy where a copy makes sense, so that both can be read, whichever is right.
+    /// Pointers that lead nowhere are cleared.
     pub(super) fn blocks(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let mut claims = Claims {
             before: self.image.fork(),
@@ -207,8 +207,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
             copied: 0,
             budget: MAX_COPIES,
         };
-        // An inode with pointers that lead nowhere may have more that lead to what is another
-        // one's.
+        // Where some of an inode's pointers lead nowhere, others of it may lead to blocks of other
+        // inodes: such an inode chooses last.
         let wrong = [
             Code::BlockOutOfRange,
             Code::BlockInMetadata,
@@ -229,7 +229,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
                     && !claims.all.insert(tree)
                     && found.contains_key(&number)
                 {
-                    // It is made anew in the next round.
+                    // The next round makes the tree anew.
                     put_u32(&mut bytes, offset::pointer(DOUBLE_INDIRECT), 0);
                     claims.cleared = 1;
                 }
@@ -300,7 +300,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         })
     }
 
-    /// What a pointer to somebody else's block becomes.
+    /// What becomes of a pointer to a block that is claimed already.
     fn copy_of(
         &mut self,
         number: InodeNumber,
@@ -308,9 +308,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
         pointer: Pointer,
         claims: &mut Claims<'d>,
     ) -> Result<Verdict, CheckError> {
-        // The same block twice in one file is no sharing but garbage, and superblocks and
-        // descriptors are never a file's. A block that is a bitmap or an inode table too may be one
-        // of the file's all the same, if the descriptor is what was damaged.
+        // Twice in one file the same block is garbage, and superblocks and descriptors are never a
+        // file's: no copy. A block that is a bitmap or an inode table too may be the file's, for
+        // the descriptor may be what was damaged: a copy.
         let is_own = claims.own.contains(&pointer.block) || self.is_superblock_area(pointer.block);
         let at = self.sb.block_offset(pointer.block);
         let bytes = claims.before.read(at, self.block_size())?;

@@ -1,4 +1,4 @@
-//! What all else depends on: a superblock and descriptors that can be believed.
+//! What everything else depends on: a superblock and descriptors that can be believed.
 //!
 //! # What is believed
 //!
@@ -6,8 +6,8 @@
 //! confirmed geometries are tried: the superblock as it is, and the backups where the damage is
 //! more than a stale backup would explain or where the two disagree. The one under which the most
 //! names can be reached is taken, and of those the one with the fewest faults. Counting faults
-//! alone would prefer a misreading under which the image looks empty, for there is little to be
-//! wrong with it.
+//! alone would prefer a misreading under which the image looks empty: then there is little to find
+//! fault with.
 //!
 //! Where nothing is confirmed a geometry can be computed from what fields are left and from the
 //! size of the device. That is a guess: it is made only when asked for
@@ -89,7 +89,7 @@ impl<'d> Candidate<'d> {
         Candidate::judged(image.fork(), Log::default(), false)
     }
 
-    /// Mends the descriptors, and says how much can be reached then.
+    /// Mends the descriptors, and scores the result.
     fn judged(
         mut image: Overlay<'d>,
         mut log: Log,
@@ -109,7 +109,7 @@ impl<'d> Candidate<'d> {
         })
     }
 
-    /// The best of this one and what comes of the trials; this one if none is better.
+    /// The best of this one and the images that the trials make; this one if none is better.
     fn or_better(self, image: &Overlay<'d>, trials: &[Trial]) -> Result<Self, CheckError> {
         let mut best = self;
         for trial in trials {
@@ -133,7 +133,7 @@ struct Score {
     is_readable: bool,
     /// Names that can be reached from the root.
     reached: u64,
-    /// Inodes in use that have a name, where the root itself is what was damaged.
+    /// Inodes in use that have a name, reachable or not: counts where the root itself is damaged.
     named: u64,
     /// Corruptions found, and guesses made.
     faults: u64,
@@ -160,7 +160,7 @@ impl Score {
                     named: facts.named_inodes(),
                     faults: survey.report.count(Kind::Corruption) as u64 + survey.report.omitted,
                 },
-                // One whose descriptors are beyond mending is better than none.
+                // Better than no image at all, even if its descriptors cannot be mended.
                 None => unreadable(u64::MAX - 1),
             },
             Err(_) => unreadable(u64::MAX),
@@ -200,7 +200,7 @@ pub(super) fn better_superblocks(
     Ok(found)
 }
 
-/// Whether the superblock differs from its first backup in what never changes.
+/// Whether the superblock differs from its first backup in fields that never change.
 fn has_other_words(image: &Overlay<'_>, backups: &[u64]) -> Result<bool, CheckError> {
     let Some(at) = backups.first() else {
         return Ok(false);

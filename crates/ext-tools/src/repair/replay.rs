@@ -14,12 +14,12 @@ use backstitch_ext::format::superblock::{
 use backstitch_layout::tools::{Overlay, ReplaySuperblock};
 use zerocopy::IntoBytes;
 
-/// A superblock, how it was come by, and the one in place where that is to be put back.
+/// A superblock, the words for where it comes from, and the old superblock where that is to be put
+/// back after the replay.
 type Candidate = (RawSuperblock, &'static str, Option<Vec<u8>>);
 
 const BACKUP: &str = "took the superblock from a backup, to find the journal";
-/// The superblock in place did not say that there is a journal; what the replay finds shows that
-/// there is.
+/// For a superblock that did not name a journal: used only if the replay finds one.
 const WITH_JOURNAL: &str = "found the journal that the superblock did not name";
 const DERIVED: &str = "found the journal by those fields of the superblock that agree";
 
@@ -43,9 +43,9 @@ pub(crate) fn lacks_its_journal(device: &dyn BlockDevice) -> Result<bool, CheckE
         && own.s_feature_compat.get() & COMPAT_HAS_JOURNAL == 0)
 }
 
-/// The superblocks under which a journal may be replayed that the one in place does not lead to,
-/// the most likely first: itself with a journal, where it [lacks one](lacks_its_journal); where it
-/// `is_unusable`, itself with the fields that follow from others put right; then its backups, where
+/// The superblocks under which a journal may be replayed where the present one does not lead to it,
+/// the most likely first. The present one with a journal, where it [lacks one](lacks_its_journal).
+/// The present one with fields corrected by others, where it `is_unusable`. Then its backups, where
 /// it is unusable or differs from them.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ pub(crate) fn superblocks_for_replay(
     }
     let backups = better_superblocks(&image, is_unusable)?;
     let backups = backups.into_iter().map(|mut raw| {
-        // No backup knows that there is something to be replayed.
+        // A backup never has the mark that a journal must be replayed.
         let features = raw.s_feature_incompat.get() | INCOMPAT_RECOVER;
         raw.s_feature_incompat = features.into();
         (raw, BACKUP, None)
@@ -87,8 +87,8 @@ pub(crate) fn superblocks_for_replay(
     Ok(found.into_iter().map(superblock).collect())
 }
 
-/// Takes the mark away that says that a journal must be replayed, in a superblock that no replay
-/// can go by; whether it was there. The fields around it stay as they are.
+/// Clears the mark that a journal must be replayed, where no replay is possible. Returns whether it
+/// was set. Fields around it stay as they are.
 ///
 /// # Errors
 ///
@@ -109,12 +109,12 @@ pub(crate) fn give_up_replay(device: &dyn BlockDevice) -> Result<bool, CheckErro
     Ok(true)
 }
 
-/// The superblock in place, with one field after the other put right by the rest.
+/// The present superblock, once for each single field that the other fields correct.
 fn derived(image: &Overlay<'_>) -> Result<Vec<Candidate>, CheckError> {
     let own = raw(image)?;
     let features = own.s_feature_incompat.get();
-    // The mark stands for nothing that the trials look at, and keeps a superblock from being parsed
-    // here. In both versions that are told it is set; the replay clears it.
+    // The trials do not look at the recovery mark, but with it the superblock cannot be parsed
+    // here. Both superblocks that are returned have it; the replay clears it.
     let without_mark = |mut raw: RawSuperblock| {
         raw.s_feature_incompat = (features & !INCOMPAT_RECOVER).into();
         raw

@@ -52,8 +52,8 @@ pub(super) fn put(image: &mut Overlay<'_>, raw: &RawSuperblock) -> Result<(), Ch
     Ok(image.write(SUPERBLOCK_OFFSET, raw.as_bytes())?)
 }
 
-/// Forgets inodes from `first` on that are said to hold quotas; whether there were any. Images with
-/// the quota feature are not repaired, so nothing keeps quotas there.
+/// Clears fields that name inodes from `first` on as quota files; returns whether there were any.
+/// Images with the quota feature are not repaired, so nothing keeps quotas there.
 fn clear_quota_inodes(raw: &mut RawSuperblock, first: InodeNumber) -> bool {
     let fields = [
         &mut raw.s_usr_quota_inum,
@@ -70,8 +70,8 @@ fn clear_quota_inodes(raw: &mut RawSuperblock, first: InodeNumber) -> bool {
     are_cleared
 }
 
-/// Says that the image is damaged, before anything else is written: if the repair is cut short,
-/// nobody trusts it.
+/// Marks the image as damaged, before anything else is written: if the repair is interrupted, no
+/// system trusts it.
 pub(super) fn mark_damaged(image: &mut Overlay<'_>) -> Result<(), CheckError> {
     let mut raw = raw(image)?;
     let state = raw.s_state.get() & !STATE_VALID | STATE_ERROR;
@@ -81,7 +81,7 @@ pub(super) fn mark_damaged(image: &mut Overlay<'_>) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Whether [`finish`] puts right what a note of this kind tells.
+/// Whether [`finish`] repairs what a note of this kind reports.
 pub(super) fn is_settled(code: Code) -> bool {
     matches!(
         code,
@@ -230,7 +230,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// A journal is where it belongs, or there is none.
+    /// Makes the superblock name the journal in its inode, or none.
     fn journal_fields(&self, raw: &mut RawSuperblock) -> Result<(), CheckError> {
         let has_journal = self.sb.features.has_compat(COMPAT_HAS_JOURNAL);
         if has_journal && raw.s_journal_inum.get() == 0 && raw.s_journal_uuid != [0; 16] {
@@ -251,7 +251,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Says that the inode table is written, wholly.
+    /// Clears flags and count of a descriptor: all of the inode table is written.
     fn descriptor_flags(&mut self, group: GroupNumber) -> Result<(), CheckError> {
         let (block, at) = descriptor_location(self.sb, group);
         let mut table = self.block(block)?;
@@ -281,7 +281,7 @@ impl Fixer<'_, '_> {
             self.note(Location::inode(RESIZE_INODE), "emptied");
             return Ok(());
         }
-        // The old tree block is kept where it can only have been that.
+        // The old root of the tree is kept where no other structure uses the block.
         let is_tree =
             sb.is_valid_pointer(old) && !self.is_metadata(old) && !self.is_contents(old)?;
         let tree = if is_tree { Some(old) } else { self.allocate()? };

@@ -1,4 +1,4 @@
-//! Who contains what.
+//! The tree of directories: which directory contains what.
 
 use super::fixer::{ByInode, Fixer, put_u16, put_u32};
 use crate::fsck::{CheckError, Finding, Location};
@@ -56,13 +56,13 @@ impl Fixer<'_, '_> {
         names.map(|(_, parent)| *parent).collect()
     }
 
-    /// Keeps one name of a directory: one that can be reached; of those the one that another
-    /// directory had, by [its mark](backstitch_ext::format::replaced); else the one that `..`
-    /// agrees with.
+    /// Keeps one name of a directory. Names that can be reached come first; of those the name that
+    /// another directory had before, by [its mark](backstitch_ext::format::replaced), else the name
+    /// that `..` agrees with.
     ///
-    /// A directory was being moved to another one whose own name never reached the disk: then `..`
-    /// leads where nobody comes by. It is led back first, and before that its old parent counts it
-    /// again, so that no crash in between leaves a count too low.
+    /// If a directory was being moved into one whose own name never reached the disk, `..` leads to
+    /// a directory that cannot be reached. It is set back first. Before that the old parent's link
+    /// count is raised again, so that no crash in between leaves a count too low.
     fn settle_names(
         &mut self,
         directory: InodeNumber,
@@ -96,8 +96,8 @@ impl Fixer<'_, '_> {
         self.remove_names(directory, Some(kept))
     }
 
-    /// Which of a directory's names was that of one which it replaced, and which nobody can reach
-    /// now.
+    /// The name of a directory that belonged to a directory which it replaced, and which cannot be
+    /// reached any more.
     fn marked_name(
         &self,
         directory: InodeNumber,
@@ -150,7 +150,8 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Clears entries of a directory other than `.` and `..`; gives how many.
+    /// Clears the entries of a directory other than `.` and `..` that `is_wanted` names; returns
+    /// how many.
     pub(super) fn remove_entries(
         &mut self,
         directory: InodeNumber,
@@ -183,7 +184,7 @@ impl Fixer<'_, '_> {
         Ok(count)
     }
 
-    /// Leads `..` elsewhere.
+    /// Changes the inode of `..`.
     fn set_dot_dot(
         &mut self,
         directory: InodeNumber,
@@ -203,7 +204,7 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// What has no name: cleared where the image is trusted, and otherwise put into `lost+found`.
+    /// Inodes without a name: freed where the image is trusted, else put into `lost+found`.
     pub(super) fn unconnected(&mut self, found: &ByInode) -> Result<(), CheckError> {
         if !self.is_trusted {
             return self.reconnect(found);
@@ -223,8 +224,8 @@ impl Fixer<'_, '_> {
         self.free_unnamed(found)
     }
 
-    /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads
-    /// to what is free already.
+    /// Frees inodes without a name, directories from the innermost ones out, so that no `..` ever
+    /// leads to a free inode.
     fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let facts = self.facts;
         for layer in facts.names.from_within(&facts.gathered, found) {
@@ -240,7 +241,7 @@ impl Fixer<'_, '_> {
     }
 }
 
-/// The names in a directory's block but `.` and `..`: where each is, and what it stands for.
+/// The names in a directory's block except `.` and `..`: offset, inode and name of each.
 fn names_in(bytes: &[u8], logical: u64) -> impl Iterator<Item = (usize, InodeNumber, &[u8])> {
     let skipped = if logical == 0 { 2 } else { 0 };
     let all = entries(bytes, u32::MAX).map_while(Result::ok).skip(skipped);

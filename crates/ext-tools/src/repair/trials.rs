@@ -31,19 +31,20 @@ pub(super) enum Trial {
     ReservedBlocks,
     /// Revision 1, where fields that only this revision has are filled in.
     Revision,
-    /// No clusters, where the feature is set but a cluster has one block and the counts know of
-    /// none.
+    /// No clusters, where the feature is set but a cluster is one block, and a group has as many
+    /// clusters as blocks.
     ClustersOfOneBlock,
-    /// No orphans in a file for them, where the file system has no such file.
+    /// No orphan file, where the feature says that it lists some but there is no such file.
     NoOrphanFile,
-    /// Linux as the system that made it, where the Hurd is named beside a feature that it lacks.
+    /// Linux as the creator, where the superblock names the Hurd together with a feature that the
+    /// Hurd lacks.
     Creator,
     /// Bitmaps and inode tables where mke2fs puts them.
     UsualPlaces,
-    /// A guess: fields that follow from others and from the device, for blocks of this size;
-    /// whether the number of inodes is right rather than that of each group.
+    /// A guess for blocks of this size: fields that follow from others and from the device. With
+    /// `true` the number of inodes is kept, else that of inodes in each group.
     Computed(u32, bool),
-    /// The backup at this place, without or with its descriptors.
+    /// The backup at this place; with `true` its descriptors as well.
     Backup(u64, bool),
     /// The same without its descriptors, and with the number of blocks kept for descriptors that
     /// the place of the first bitmap gives.
@@ -99,8 +100,8 @@ impl Trial {
         }
     }
 
-    /// Changes one field of a superblock, and says what it is now; `None` where nothing speaks for
-    /// that, and for what is no matter of one field.
+    /// Changes one field of a superblock, and says what it is now. `None` where there is no reason
+    /// for the change, and for trials of more than one field.
     fn change(&self, raw: &mut RawSuperblock) -> Option<String> {
         let features = raw.s_feature_ro_compat.get();
         let what = match self {
@@ -182,8 +183,8 @@ fn take_usual_places(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Che
     Ok(moved > 0)
 }
 
-/// Makes the number of inodes and that of inodes in a group agree, where these two alone contradict
-/// each other: one of them is kept.
+/// Makes the number of inodes and that of inodes in a group agree, where nothing else is wrong with
+/// them: `by_count` keeps the first, else the second is kept.
 fn count_inodes(
     image: &mut Overlay<'_>,
     log: &mut Log,
@@ -252,7 +253,7 @@ fn count_reserved_blocks(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool,
     Ok(true)
 }
 
-/// Computes what can be: the rest is taken as it is.
+/// Computes the fields that others give, and keeps the rest.
 fn compute(
     image: &mut Overlay<'_>,
     log: &mut Log,

@@ -1,5 +1,5 @@
 //! What the tests of crashes share: a machine that does random operations and can be cut at any
-//! write, and who judges what is left.
+//! write, and the checks of what is left.
 
 #![allow(dead_code)]
 
@@ -46,11 +46,12 @@ impl Random {
     }
 }
 
-/// Enough for some hundred operations, and little to copy for each state.
+/// The size of an image in bytes: enough for some hundred operations, and quick to copy for each
+/// state.
 const IMAGE_BYTES: usize = 2 << 20;
 
-/// Where images are put: into memory where that can be, for a file system on a disk waits for the
-/// last image before it takes the next.
+/// The folder for images, in memory where possible: a file system on a disk may wait for the last
+/// image to be written before it takes the next.
 pub(crate) fn images() -> PathBuf {
     let in_memory = PathBuf::from("/dev/shm");
     match in_memory.is_dir() {
@@ -447,7 +448,7 @@ impl Machine {
         let Some(inode) = self.some_file(random) else {
             return String::new();
         };
-        // Few values, so that inodes share blocks, also such as are not on the disk yet.
+        // Few values, so that inodes share blocks, some of which are not on the disk yet.
         let value = format!("value {}", random.below(12));
         let value = (random.below(4) > 0).then_some(value.as_bytes());
         let any = SetXattrMode::Any;
@@ -455,8 +456,7 @@ impl Machine {
         format!("setxattr of {inode} to {value:?}: {done:?}")
     }
 
-    /// Gives a directory an access control list that what is made in it inherits.
-    /// Appends to the longest file that there is, some bytes at a time, and fsyncs it each time.
+    /// Appends to the longest file, some bytes at a time, and fsyncs it each time.
     fn append_and_flush(&mut self, random: &mut Random) -> String {
         let files: Vec<InodeNumber> = (self.names.iter().filter(|n| !n.3).map(|n| n.2)).collect();
         let mut longest = None;
@@ -479,6 +479,7 @@ impl Machine {
         format!("append to {file} and flush, up to {end}")
     }
 
+    /// Gives a directory a default access control list, which new inodes in it inherit.
     pub(crate) fn set_default_acl(&mut self, random: &mut Random) -> String {
         let directory = self.directory(random);
         let mut acl = vec![2, 0, 0, 0];
@@ -545,7 +546,7 @@ impl Machine {
         self.write_part(random, Some(check))
     }
 
-    /// The same where nobody looks.
+    /// The same without a check.
     pub(crate) fn write_unseen(&mut self, random: &mut Random) -> bool {
         self.write_part(random, None::<&mut fn(&[u8])>)
     }
@@ -556,8 +557,8 @@ impl Machine {
         let goal = match random.below(4) {
             0 => Goal::All,
             1 => Goal::Oldest,
-            // Any few changes with what they depend on and nothing else: where a dependency is
-            // missing, it shows.
+            // A few changes with what they depend on and nothing else. A missing dependency shows
+            // best in such a state.
             _ => {
                 self.store.uncommitted(&mut some);
                 let wanted = 1 + random.below(3);
@@ -592,7 +593,7 @@ impl Machine {
     }
 }
 
-/// The foreign report, and what our own check finds that soft updates never leave.
+/// e2fsck's report, and what our own check finds that soft updates never leave.
 pub(crate) fn check(image: &[u8], path: &std::path::Path) -> Option<(String, Vec<String>)> {
     std::fs::write(path, image).unwrap();
     let output = Command::new("e2fsck").arg("-fn").arg(path).output().ok()?;
@@ -601,8 +602,8 @@ pub(crate) fn check(image: &[u8], path: &std::path::Path) -> Option<(String, Vec
     Some((report, ours))
 }
 
-/// Our own check of the same state, which must come to the same verdict. Gives what soft updates
-/// never leave.
+/// Runs our own check on the same state, which must come to the same verdict. Returns what soft
+/// updates never leave.
 pub(crate) fn corruption(image: &[u8], theirs_is_clean: bool, report: &str) -> Vec<String> {
     let ours = our_check(image);
     assert_eq!(
@@ -614,8 +615,7 @@ pub(crate) fn corruption(image: &[u8], theirs_is_clean: bool, report: &str) -> V
     what_no_crash_leaves(ours)
 }
 
-/// Our own check of a state, in this thread: for images so small others would cost more than they
-/// save.
+/// Runs our own check in this thread: for images so small more threads cost more than they save.
 pub(crate) fn our_check(image: &[u8]) -> fsck::Report {
     let options = Options {
         threads: Some(1),
@@ -624,7 +624,7 @@ pub(crate) fn our_check(image: &[u8]) -> fsck::Report {
     fsck::check_source(&SliceSource(image), &options).unwrap()
 }
 
-/// What soft updates never leave.
+/// The findings that soft updates never leave.
 pub(crate) fn what_no_crash_leaves(report: fsck::Report) -> Vec<String> {
     let mut bad = report.findings;
     bad.retain(|f| f.kind == Kind::Corruption);

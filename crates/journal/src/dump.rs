@@ -55,7 +55,7 @@ pub enum Line {
         position: u32,
         /// The transaction.
         sequence: u32,
-        /// What it says that it is.
+        /// The kind that its header states.
         kind: u32,
     },
     /// A block without the magic number: the log's end.
@@ -72,7 +72,7 @@ pub enum Line {
         /// The one expected.
         expected: u32,
     },
-    /// The log has been gone around once: its end; debugfs goes on.
+    /// The listing has gone around the log once, and ends; debugfs goes on.
     Around,
 }
 

@@ -8,13 +8,14 @@ use thiserror::Error;
 /// The result of an operation on a journal.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can be wrong with a journal: *none*, *one that is too new*, *damaged*, or the device fails.
+/// What can be wrong with a journal: there is *none*, it is *too new*, it is *damaged*, or the
+/// device fails.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// There is no journal where one should be.
     #[error("not a journal: {0}")]
     NotAJournal(Fault),
-    /// The journal uses what this version does not know.
+    /// The journal uses features that this version does not know.
     #[error("the journal uses {features}")]
     Incompatible {
         /// The features by their names, separated by commas.

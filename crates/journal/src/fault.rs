@@ -26,7 +26,7 @@ pub enum Fault {
     /// Another block of the journal has the same place.
     #[error("its place is taken twice")]
     PlaceTakenTwice,
-    /// A block size that is none.
+    /// An impossible block size.
     #[error("a block size of 1024 << {log}")]
     BlockSize {
         /// Its logarithm, as the superblock has it.
@@ -38,7 +38,7 @@ pub enum Fault {
         /// The blocks by the superblock.
         blocks: u32,
     },
-    /// Two features of which only one can be.
+    /// Both kinds of checksums of blocks (v2 and v3); a journal has one.
     #[error("superblock: journal_checksum_v2 together with journal_checksum_v3")]
     TwoKindsOfChecksum,
     /// Blocks of another size than the file system's.
@@ -57,7 +57,7 @@ pub enum Fault {
         /// The blocks that have a place.
         room: u32,
     },
-    /// A log that begins in front of the superblock's end, or holds no transaction.
+    /// A log that begins inside or before the superblock's block, or has no room for a transaction.
     #[error("superblock: a log from block {first} to {end}")]
     LogBounds {
         /// The log's first block.
@@ -71,7 +71,7 @@ pub enum Fault {
         /// Where it begins by the superblock.
         start: u32,
     },
-    /// The superblock is not what was written.
+    /// The superblock does not have its checksum.
     #[error("superblock: checksum {found:#010x}, {expected:#010x} expected")]
     SuperblockChecksum {
         /// The checksum in it.
@@ -79,7 +79,7 @@ pub enum Fault {
         /// The checksum of its bytes.
         expected: u32,
     },
-    /// A record that is not what was written, of a transaction that was committed.
+    /// A record of a committed transaction does not have its checksum.
     #[error("wrong checksum of a record of transaction {sequence}")]
     RecordChecksum {
         /// The transaction.
@@ -107,13 +107,13 @@ pub enum Fault {
         /// Where the copy belongs.
         home: u64,
     },
-    /// A copy that cannot be what the file system has there.
+    /// A copy that its home cannot hold: bytes that the file system never has there.
     #[error("no block {home} of a file system is like this")]
     Contents {
         /// Where the copy belongs.
         home: u64,
     },
-    /// A copy that is not what was written.
+    /// A copy does not have the checksum in its tag.
     #[error(
         "the copy of block {home} in transaction {sequence} has checksum {found:#0width$x}, its tag {expected:#0width$x}",
         width = if *kind == ChecksumKind::Short { 6 } else { 10 }
@@ -130,7 +130,7 @@ pub enum Fault {
         /// How long the checksums are.
         kind: ChecksumKind,
     },
-    /// Features that nobody knows, in a journal that is damaged besides.
+    /// Unknown features, in a journal that is damaged in other ways, too.
     #[error("the journal uses {0}")]
     UnknownFeatures(String),
     /// A transaction to be written that would change the journal.

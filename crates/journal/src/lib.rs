@@ -1,16 +1,16 @@
 //! Journals, byte-compatible with Linux's jbd2 in both directions.
 //!
 //! A journal is a circular log of *transactions*: copies of blocks that belong together, ended by a
-//! commit record. A transaction whose commit record is there counts as a whole, whatever had been
-//! written of it to the blocks' homes; one without counts for nothing. This crate knows the bytes
-//! of such a log ([`format`](mod@format)), brings what a crash left in one home ([`recovery`]),
-//! lists one for people ([`dump`]), and writes one while a file system is in use ([`module`]).
+//! commit record. A transaction with its commit record counts as a whole, however much of it had
+//! been written to the blocks' homes; one without counts for nothing. This crate knows the bytes of
+//! such a log ([`format`](mod@format)), brings home what a crash left in one ([`recovery`]), lists
+//! one for people ([`dump`]), and writes one while a file system is in use ([`module`]).
 //!
-//! It stands beside `ordering`. It may depend on `device`, `store`, `patch`, `ordering`, and
-//! on `layout` for what any layout says of a log that it hosts: a
-//! [`JournalMap`](backstitch_layout::JournalMap) from the journal's blocks to a device's. It knows
-//! no layout by name. A layout's `mkfs` and `fsck` use [`format`](mod@format) for the
-//! journal that they make and check.
+//! It stands beside `ordering`. It may depend on `device`, `store`, `patch`, `ordering`, and on
+//! `layout` for the types by which any layout describes its log: a
+//! [`JournalMap`](backstitch_layout::JournalMap) leads from the journal's blocks to a device's. It
+//! knows no layout by name. A layout's `mkfs` and `fsck` use [`format`](mod@format) for the journal
+//! that they make and check.
 //!
 //! # Words
 //!
@@ -25,11 +25,11 @@
 //! # Invariants
 //!
 //! * Nothing that a log says makes recovery panic, run without end, write outside the file system,
-//!   or write into the journal. All is looked at before anything is written.
+//!   or write into the journal. Everything is checked before anything is written.
 //! * Recovery writes the homes first, flushes, and only then marks the log as empty. A crash at any
 //!   point leaves a log that recovers to the same bytes.
-//! * What this crate cannot replay completely (features that it does not know, fast commits) it
-//!   does not replay at all.
+//! * A log that this crate cannot replay completely (unknown features, fast commits) is not
+//!   replayed at all.
 
 mod device;
 pub mod dump;

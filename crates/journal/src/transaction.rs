@@ -1,5 +1,5 @@
-//! A whole transaction at once, for what is done before a file system is in use: recovery's own
-//! changes, and tests.
+//! A whole transaction at once: for recovery, which writes before a file system is in use, and for
+//! tests.
 
 use backstitch_device::Buffer;
 use backstitch_layout::BlockNumber;
@@ -33,7 +33,7 @@ impl Transaction {
     }
 }
 
-/// Blocks that `revokes` revocations take, at a transaction's beginning.
+/// The number of blocks that `revokes` revocations take at a transaction's beginning.
 pub(crate) fn revoke_blocks(sb: &Superblock, revokes: usize) -> usize {
     let per_block = revoke::capacity(sb.block_bytes, sb.features, &sb.checksums()).max(1);
     revokes.div_ceil(per_block)
@@ -45,7 +45,7 @@ pub(crate) fn log_blocks(sb: &Superblock, copies: usize, revokes: usize) -> usiz
     revoke_blocks(sb, revokes) + copies + copies.div_ceil(per_descriptor) + 1
 }
 
-/// A transaction's blocks of the log. Copies that need no escape are shared, not copied.
+/// Encodes a transaction as blocks of the log. Copies that need no escape are shared, not copied.
 pub(crate) fn encode(
     sb: &Superblock,
     sequence: Sequence,
@@ -109,8 +109,8 @@ impl Journal<'_> {
     ///
     /// # Errors
     /// [`Error::Incompatible`] where the journal has features that we do not write,
-    /// [`Error::Corrupt`] where the log is not empty, the transaction does not fit, or no recovery
-    /// would bring it home; the device's.
+    /// [`Error::Corrupt`] where the log is not empty, the transaction does not fit, or it would
+    /// change the journal's own blocks; the device's.
     pub fn write_alone(&mut self, transaction: &Transaction) -> Result<()> {
         let sb = self.superblock();
         let unwritable = sb.features.unwritable();

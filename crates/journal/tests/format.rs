@@ -44,7 +44,7 @@ fn run(position: u32, block: u64, blocks: u32) -> JournalRun {
     }
 }
 
-/// What a device of `kib` KiB is taken for that has these numbers at byte 1024.
+/// What [`ExternalJournal::read`] makes of a device of `kib` KiB with these numbers at byte 1024.
 fn external(kib: u64, magic: u16, incompat: u32, log: u32, blocks: u32) -> Option<ExternalJournal> {
     try_external(kib * 1024, magic, incompat, log, blocks).unwrap()
 }
@@ -93,7 +93,7 @@ fn a_journal_device_is_told_from_others() {
     assert_eq!(external(64, EXT2, 0x16, 0, 64), None, "a file system");
     let too_large = try_external(1 << 20, EXT2, 8, 7, 1);
     assert!(matches!(too_large, Err(Error::Corrupt { .. })));
-    // The shortest device that has all of the superblock's numbers has no room for a journal.
+    // The shortest device that has all of the superblock's fields is too short for a journal.
     let shortest = 1024 + size_of::<RawDevice>() as u64;
     assert!(try_external(shortest, EXT2, 8, 0, 1).is_err());
     assert_eq!(try_external(shortest - 1, EXT2, 8, 0, 1).unwrap(), None);
@@ -302,13 +302,13 @@ fn fast_commits_take_the_end_of_a_journal() {
     }
 }
 
-/// What is put right, in words.
+/// The corrections, in words.
 #[test]
 fn a_superblock_is_mended_as_far_as_damage_shows() {
     const UNKNOWN: u32 = 1 << 30;
     let cases: &[(Edit, &[&str])] = &[
         (|_| (), &[]),
-        // A feature that nobody knows is a feature, unless something else is wrong.
+        // An unknown feature stays, unless something else is wrong.
         (|raw| raw.s_feature_incompat = UNKNOWN.into(), &[]),
         (
             |raw| {
@@ -349,7 +349,7 @@ fn a_superblock_is_mended_as_far_as_damage_shows() {
             |raw| raw.s_feature_ro_compat = 4.into(),
             &["s_feature_ro_compat was 4, must be 0"],
         ),
-        // A length that is possible stays, unless the log begins behind it.
+        // A possible length stays, unless the log begins behind it.
         (|raw| raw.s_maxlen = 1024.into(), &[]),
         (
             |raw| raw.s_maxlen = 1023.into(),
@@ -383,7 +383,7 @@ fn a_superblock_is_mended_as_far_as_damage_shows() {
         assert_eq!(wrong, *expected, "case {number}");
         assert!(parse(&sb.encode()).is_ok(), "case {number}");
     }
-    // The type of its checksums has one value, and so has the checksum of the superblock.
+    // The type and the value of the superblock's checksum each have one right value.
     let mut sb = Superblock::new(BLOCK, 4096, 0, UUID);
     sb.set_features(features(0, INCOMPAT_CSUM_V3));
     for (kind, sum, expected) in [(4, 0, 0), (1, 0, 1), (4, 1, 1), (1, 1, 2)] {
@@ -394,7 +394,7 @@ fn a_superblock_is_mended_as_far_as_damage_shows() {
         let (_, wrong) = Superblock::mended(&bytes, BLOCK, 4096, 0).unwrap();
         assert_eq!(wrong.len(), expected, "{wrong:?}");
     }
-    // Several may share a journal on a device of its own.
+    // Several file systems may share a journal on a device of its own.
     let mut sb = Superblock::new(BLOCK, 4096, 2, UUID);
     sb.set_user([5; 16]);
     let mut raw: RawSuperblock = zerocopy::transmute!(sb.encode());
@@ -454,7 +454,7 @@ const VARIANTS: [(u32, u32); 6] = [
 #[test]
 fn so_many_copies_fit_into_an_empty_log_and_no_more() {
     for (compat, incompat) in VARIANTS {
-        // Of one descriptor, and of many.
+        // Journals of one descriptor and of many.
         for blocks in [64_u32, 1000] {
             let device = MemoryDevice::new(2200 * BLOCK as usize);
             let mut sb = Superblock::new(BLOCK, blocks, 0, UUID);
@@ -480,8 +480,8 @@ fn so_many_copies_fit_into_an_empty_log_and_no_more() {
     }
 }
 
-/// Two transactions, the second one damaged in a record's checksum: what is older than the first
-/// ends the log, what is not is damage.
+/// Two transactions, the second one with a damaged checksum in a record. Where it is older than the
+/// first, the log ends; where it is not, it is damaged.
 #[test]
 fn old_records_end_a_log_and_damaged_ones_do_not() {
     let features = features(0, INCOMPAT_CSUM_V3);
@@ -498,7 +498,7 @@ fn old_records_end_a_log_and_damaged_ones_do_not() {
             }
             let at = if spoils_commit { 6 } else { 4 };
             let mut spoiled = second[at as usize - 4].to_vec();
-            // A byte that says nothing.
+            // A byte that nothing uses.
             spoiled[900] ^= 1;
             disk.write(at, &spoiled.into());
             let refused = disk.scan(Damage::Refuse);
@@ -555,8 +555,8 @@ fn fast_commits_are_refused_where_there_are_any() {
     assert!(!is_refused(head(9, 1), INCOMPAT_FAST_COMMIT));
 }
 
-/// The superblock no longer says where the log begins: it begins with the first record of the
-/// transaction that it names, which may go on at the journal's start.
+/// The superblock no longer says where the log begins. Its beginning is the first record of the
+/// transaction that the superblock names; this may wrap around the journal's end.
 #[test]
 fn a_log_is_found_whose_beginning_is_lost() {
     for (begins_at, other_at, lost, found) in [

@@ -1,5 +1,5 @@
-//! The journal's log as its driver sees it: how full it is, what is put off, when room comes back;
-//! and as people see it.
+//! The journal's log as the code that drives it sees it: how full it is, what is put off, when room
+//! comes back; and the listing of a log for people.
 
 use backstitch_layout::{HomeContents, JournalMap, JournalRun};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// With contents in the log, and a log of `blocks` blocks, the superblock's included.
+    /// A started journal with a log of `blocks` blocks, the superblock's included.
     fn new(blocks: u32) -> Bench {
         let mut bench = Bench::before_start(blocks, JournalMode::Ordered);
         let started = bench.journal.start(&mut bench.store, bench.volume);
@@ -121,7 +121,7 @@ impl Bench {
         self.journal.move_tail(&mut self.store, self.volume, NOW)
     }
 
-    /// Writes what keeps the tail, and moves it.
+    /// Writes everything that keeps the tail where it is, and moves the tail.
     fn bring_home(&mut self) {
         for target in self.home() {
             self.write_out(target);
@@ -178,7 +178,7 @@ fn a_journal_is_a_mechanism_from_its_start_to_its_stop() {
         bench.journal.stop();
         assert_eq!(bench.journal.room(), usize::MAX);
         assert!(!bench.journal.watch(79) && !bench.state().is_dirty);
-        // What is changed goes past it, as the layout has it.
+        // After `stop` changes go past the log.
         bench.change(1, 1, 1);
         assert!(bench.state().running.is_none());
         assert!(bench.journal.forget(1));
@@ -234,16 +234,18 @@ fn a_transaction_ends_before_its_room_does() {
     assert_eq!(state(&mut bench), (false, false, false));
     expect(&mut bench, 342);
     assert_eq!(state(&mut bench), (true, false, false), "more than a third");
-    // With room for twice 127 more, which may revoke as many: 2 and 1011 and 9 and 1 are 1023.
+    // Twice 127 more blocks are reserved, with a revocation each: 2 revoke blocks, 1011 copies, 9
+    // descriptors and 1 commit block are 1023.
     expect(&mut bench, 757);
     assert_eq!(state(&mut bench), (true, false, false));
     expect(&mut bench, 758);
     assert_eq!(state(&mut bench), (true, true, false));
-    // What was expected and is changed counts once.
+    // A block that was expected and is changed counts once.
     bench.change(0, 10, 1);
     expect(&mut bench, 758);
     bench.journal.begin_close();
-    // 63 more, which may revoke as many: 1 and 821 and 7 and 1.
+    // 63 more blocks are reserved, with a revocation each: 1 revoke block, 821 copies, 7
+    // descriptors and 1 commit block.
     assert_eq!(bench.journal.room(), 1023 - 830);
     bench.close();
     assert_eq!(bench.journal.room(), 127);
@@ -299,14 +301,14 @@ fn a_log_goes_around_without_end() {
     let mut position = 0;
     let mut sequence = 1;
     for round in 0..120_u64 {
-        // What is at home behind the tail takes no room: two of up to 26 blocks always fit.
+        // Transactions at home behind the tail take no room: two of up to 26 blocks always fit.
         for part in 0..2 {
             let copies = 1 + (round * 7 + part * 5) % 20;
             bench.change(round % 3 * 10, copies, round as u8);
             let mut revokes = 0;
             if round % 5 == 4 && part == 1 {
                 bench.step(|v| v.discard(BlockNumber(round % 3 * 10)));
-                // The first of the two logged it.
+                // The first of the two transactions logged the block.
                 revokes = 1;
             }
             let copies = copies - revokes;
@@ -323,8 +325,8 @@ fn a_log_goes_around_without_end() {
         for target in bench.home() {
             bench.write_out(target);
         }
-        // What was freed leaves its originals unwritten, and is home once the later one is
-        // committed.
+        // The freed block's original is never written; the block counts as at home once the later
+        // transaction is committed.
         let tail = bench.move_tail().expect("something is at home");
         assert_eq!(bench.move_tail(), Some(tail), "it is on its way already");
         bench.write_out(tail);
@@ -373,8 +375,8 @@ fn what_keeps_the_tail_is_the_older_half() {
         bench.write_out(target);
     }
     assert_eq!(live(&bench), [false, false, true, true]);
-    // A block of the running transaction stays back until that is committed, and so does one that a
-    // later one changed.
+    // A block that the running transaction changes stays back until that is committed, and so does
+    // one that a later transaction changed.
     bench.change(200, 1, 2);
     bench.bring_home();
     let later = bench.close();
@@ -529,7 +531,7 @@ fn a_log_is_listed_record_by_record() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    // Fifteen blocks are once around.
+    // The log has fifteen blocks: it is listed once around.
     let full = device(
         features,
         &[
@@ -566,7 +568,8 @@ impl HomeContents for Unlike {
     }
 }
 
-/// With damage, what cannot be what a block holds is left out; a log without damage is believed.
+/// In a damaged log copies are left out that their homes cannot hold; a log without damage is
+/// believed.
 #[test]
 fn copies_that_cannot_be_are_left_out_of_a_damaged_log() {
     for (damage, skipped, is_home) in [(Damage::Refuse, 0, true), (Damage::Skip, 1, false)] {
@@ -586,7 +589,7 @@ fn copies_that_cannot_be_are_left_out_of_a_damaged_log() {
     }
 }
 
-/// What an earlier round left in the log is no part of it, however whole.
+/// Transactions left from an earlier round of the log are no part of it, even if they are whole.
 #[test]
 fn transactions_of_an_earlier_round_are_not_replayed() {
     let disk = device(Features::default(), &[copies(&[30])], 3);
@@ -608,8 +611,8 @@ fn transactions_of_an_earlier_round_are_not_replayed() {
     }
 }
 
-/// With damage, one copy without a home is left out, and a log with a revoke block that is too long
-/// ends before that.
+/// With `Skip`, one copy without a home is left out, and a log with a revoke block that is too long
+/// ends before that transaction.
 #[test]
 fn damage_costs_no_more_than_it_must() {
     let revoking = |homes: &[u64], revokes: &[u64]| Transaction {

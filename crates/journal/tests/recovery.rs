@@ -52,7 +52,7 @@ struct Made {
     transactions: u32,
 }
 
-/// Homes that are not the journal's.
+/// A random home that is not one of the journal's own blocks.
 fn random_home(random: &mut fastrand::Rng) -> u64 {
     loop {
         let block = random.u64(2..HOMES);
@@ -90,7 +90,7 @@ fn make(random: &mut fastrand::Rng, features: Features) -> Made {
     let view = JournalDevice::new(&device, BLOCK as u32, map());
     let mut sb = Superblock::new(BLOCK as u32, JOURNAL, 0, random.u128(..).to_le_bytes());
     sb.set_features(features);
-    // Old bytes: nothing of them may be taken for records.
+    // Old bytes, none of which may be taken for records.
     for position in 1..JOURNAL {
         let old: Buffer = vec![random.u8(..); BLOCK].into();
         view.write(&[(position, old)]).unwrap();
@@ -268,7 +268,7 @@ fn a_damaged_journal_does_no_harm() {
             if done.is_err() {
                 assert!(after == damaged, "written in spite of {done:?}");
             }
-            // Whatever was written, the log's own blocks are as they were, but for the superblock.
+            // Whatever was written, the log's own blocks are unchanged, except for the superblock.
             for position in 1..JOURNAL {
                 let at = map().block(position).unwrap().0 as usize * BLOCK;
                 assert!(after[at..at + BLOCK] == damaged[at..at + BLOCK]);
@@ -277,8 +277,7 @@ fn a_damaged_journal_does_no_harm() {
     }
 }
 
-/// Damages a record where it hurts: a bit of the superblock, of a header, of the first tags, or
-/// anywhere.
+/// Damages a bit of the superblock, of a header, of the first tags, or anywhere.
 fn flip(random: &mut fastrand::Rng, bytes: &mut [u8]) {
     let position = random.u32(..JOURNAL);
     let position = if random.u8(..6) == 0 { 0 } else { position };
@@ -394,8 +393,8 @@ fn what_cannot_be_replayed_completely_is_named() {
 
 #[test]
 fn a_log_full_of_one_transaction_ends() {
-    // Descriptors without a commit block between them, all of the same transaction: a scan could go
-    // around for ever.
+    // Descriptors without a commit block between them, all of the same transaction: a scan without
+    // a limit would go around for ever.
     let device = MemoryDevice::new(HOMES as usize * BLOCK);
     let view = JournalDevice::new(&device, BLOCK as u32, map());
     let mut sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
@@ -409,7 +408,7 @@ fn a_log_full_of_one_transaction_ends() {
     for position in 1..JOURNAL {
         view.write(&[(position, block.clone())]).unwrap();
     }
-    // Many times what one scan takes.
+    // Many times the reads of one scan.
     let device = Limited {
         device,
         reads: AtomicU32::new(100 * JOURNAL),
@@ -461,23 +460,23 @@ impl BlockDevice for Limited {
     }
 }
 
-/// A file's contents are those of a log: what is left of them in the log, behind the last
-/// transaction, is not taken for the next one.
+/// A file's contents look like a log. Their copy in the log, behind the last transaction, is not
+/// taken for the next transaction.
 #[test]
 fn contents_that_look_like_records_are_none() {
     let device = MemoryDevice::new(HOMES as usize * BLOCK);
     let view = JournalDevice::new(&device, BLOCK as u32, map());
     let sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
     view.write(&[(0, Buffer::from(&sb.encode()[..]))]).unwrap();
-    // A recovery leaves one number out.
+    // A recovery skips one number.
     let next = Sequence(sb.sequence.0 + 2);
     let forged = Transaction {
         copies: vec![(50, vec![9; BLOCK])],
         ..Transaction::default()
     };
     let forged = forged.encode(&sb, next.next());
-    // The descriptor, block 5, and then what looks like a transaction, in the third block of the
-    // log.
+    // The descriptor, the copy of block 5, and then, in the third block of the log, what looks like
+    // a transaction.
     let mut copies = vec![(5, vec![1; BLOCK])];
     copies.extend((6..).zip(forged.iter().map(|block| block.to_vec())));
     let first = Transaction {
@@ -488,7 +487,7 @@ fn contents_that_look_like_records_are_none() {
     recover(&device, Damage::Refuse).unwrap();
     let mut made = journal(&device).unwrap();
     assert_eq!(made.superblock().sequence, next);
-    // It takes two blocks.
+    // It takes two blocks: the next record would be the forged one.
     let second = Transaction {
         revokes: vec![60],
         ..Transaction::default()

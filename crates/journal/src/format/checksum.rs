@@ -21,8 +21,8 @@ pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!crc, bytes)
 }
 
-/// CRC-32 of commit blocks: sixteen bytes a step, for a transaction that somebody waits for is
-/// summed while they wait.
+/// CRC-32 of commit blocks. Takes sixteen bytes a step, because callers wait while a transaction is
+/// summed.
 static CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_MPEG_2);
 
 /// CRC-32, most significant bit first, over `bytes`, going on from `crc`.
@@ -76,12 +76,12 @@ impl Checksums {
         matches!(self.kind, ChecksumKind::Short | ChecksumKind::Full)
     }
 
-    /// The bytes at the end of a descriptor or revoke block that are no tags or records.
+    /// The bytes at the end of a descriptor or revoke block that hold its checksum.
     pub fn tail_bytes(&self) -> usize {
         if self.are_per_block() { 4 } else { 0 }
     }
 
-    /// Of a whole block whose four bytes at `hole` count as zeros.
+    /// The checksum of a whole block whose four bytes at `hole` count as zeros.
     fn with_hole(&self, block: &[u8], hole: usize) -> u32 {
         let crc = crc32c(self.seed, &block[..hole]);
         crc32c(crc32c(crc, &[0; 4]), &block[hole + 4..])
@@ -123,8 +123,8 @@ impl Checksums {
         }
     }
 
-    /// The checksum of a copy, as a tag has it: of the bytes in the log, escaped ones as they are
-    /// there. 0 without checksums.
+    /// The checksum of a copy, as its tag has it: over the bytes in the log, in which the magic
+    /// number may be zeroed. 0 without checksums.
     pub fn of_copy(&self, sequence: Sequence, copy: &[u8]) -> u32 {
         let crc = || crc32c(crc32c(self.seed, &sequence.0.to_be_bytes()), copy);
         match self.kind {

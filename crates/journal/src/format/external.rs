@@ -1,6 +1,6 @@
 //! A journal on a device of its own, as `mke2fs -O journal_dev` makes it: a superblock of ext2 that
-//! says so, and the journal's superblock in the block behind it. Several file systems may share the
-//! journal in the format; nobody has ever written that.
+//! says so, and the journal's superblock in the block behind it. By the format several file systems
+//! may share the journal; no known software does that.
 
 use backstitch_device::BlockDevice;
 use zerocopy::little_endian::{U16, U32};
@@ -17,8 +17,8 @@ const MAGIC: u16 = 0xef53;
 /// `s_feature_incompat`: this is a journal and no file system.
 const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 
-/// What counts of the superblock of ext2 at byte 1024 of a journal's device; little-endian, unlike
-/// the journal's own.
+/// The fields that matter of the ext2 superblock at byte 1024 of a journal's device; little-endian,
+/// unlike the journal's own.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -42,17 +42,18 @@ pub struct ExternalJournal {
     pub block_bytes: u32,
     /// Blocks in all.
     pub blocks: u32,
-    /// The device's number, by which a file system names it.
+    /// The device's UUID, by which a file system names it.
     pub uuid: [u8; 16],
     /// Where the blocks are.
     pub map: JournalMap,
 }
 
 impl ExternalJournal {
-    /// Looks at a device. `None` where it holds no journal, but perhaps something else.
+    /// Reads a device's superblocks. `None` where the device holds no journal; it may hold
+    /// something else.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where it says that it does, and its numbers cannot be; the device's.
+    /// [`Error::Corrupt`] for a journal whose numbers are impossible; the device's.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<ExternalJournal>> {
         let mut bytes = [0; size_of::<RawDevice>()];
         if device.size_bytes() < OFFSET + bytes.len() as u64 {

@@ -24,7 +24,8 @@ const INCOMPAT_NAMES: &[(u32, &str)] = &[
     (INCOMPAT_CSUM_V3, "journal_checksum_v3"),
     (INCOMPAT_FAST_COMMIT, "fast_commit"),
 ];
-/// Everything that recovery knows. Fast commits are known: whether there are any is looked at.
+/// All features that recovery knows. Fast commits are among them: recovery refuses only a log that
+/// has some.
 pub(super) const INCOMPAT_REPLAYED: u32 = INCOMPAT_REVOKE
     | INCOMPAT_64BIT
     | INCOMPAT_ASYNC_COMMIT
@@ -44,7 +45,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Those of these names; `None` where one is unknown.
+    /// The features with these names; `None` where one is unknown.
     pub fn named(names: &[&str]) -> Option<Features> {
         let mut features = Features::default();
         for wanted in names {
@@ -96,8 +97,8 @@ impl Features {
     /// The features that keep us from adding transactions to a journal; empty where we can.
     pub fn unwritable(&self) -> Vec<String> {
         let mut names = self.unreplayable();
-        // A compat feature that is not known may say something about transactions that ours would
-        // belie.
+        // An unknown compat feature may state something about transactions that is not true of
+        // ours.
         names.extend(names_of(self.compat & !COMPAT_CHECKSUM, COMPAT_NAMES, 'C'));
         names.extend(names_of(self.ro_compat, &[], 'R'));
         names.extend(names_of(

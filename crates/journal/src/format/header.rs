@@ -84,7 +84,8 @@ impl Sequence {
         self.0.wrapping_sub(other.0) as i32 > 0
     }
 
-    /// How many come from `earlier` on before this one; 0 where this one is not after it.
+    /// How many transactions there are from `earlier` on before this one; 0 where this one is not
+    /// after it.
     pub fn distance(self, earlier: Sequence) -> u32 {
         if self.is_after(earlier) {
             self.0.wrapping_sub(earlier.0)

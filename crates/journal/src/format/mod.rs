@@ -1,8 +1,8 @@
 //! The bytes of a journal, and nothing else: no I/O.
 //!
-//! One file per structure: the *raw* one with the field names that the kernel's headers use,
-//! big-endian as all of a journal is, its table in `docs/FORMAT.md` held to the code by a test;
-//! then what the rest of the crate works with. Parsing never panics and never trusts.
+//! One file per structure: first the *raw* one with the field names of the kernel's headers,
+//! big-endian as all of a journal is (a test compares it with its table in `docs/FORMAT.md`); then
+//! the types that the rest of the crate works with. Parsing never panics and trusts nothing.
 //!
 //! | block | what |
 //! |---|---|
@@ -35,8 +35,8 @@ pub const MAGIC_BYTES: [u8; 4] = MAGIC.to_be_bytes();
 /// The size of [`RawHeader`].
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
 
-/// The copy of a block as it goes into the log: where the block begins with the magic number, that
-/// is zeroed. Says whether it was.
+/// Makes a block a copy for the log: if it begins with the magic number, that is zeroed. Returns
+/// whether it was.
 pub fn escape(copy: &mut [u8]) -> bool {
     let is_escaped = copy.starts_with(&MAGIC_BYTES);
     if is_escaped {

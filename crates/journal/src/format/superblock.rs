@@ -67,17 +67,17 @@ pub struct Superblock {
     /// The position behind the last block of the log: before the fast commits, where there is room
     /// for them.
     pub end: u32,
-    /// The transaction that the log begins with, or that the next one will be.
+    /// The first transaction in the log; in an empty log the number of the next one.
     pub sequence: Sequence,
     /// Where the log begins; 0 where it is empty.
     pub start: u32,
-    /// What the kernel noted when it gave up; 0 for nothing.
+    /// The error number that the kernel left when it gave up; 0 for none.
     pub error_number: i32,
     /// What the journal uses.
     pub features: Features,
-    /// The journal's number.
+    /// The journal's UUID.
     pub uuid: [u8; 16],
-    /// The file systems that share a journal with a device of its own.
+    /// The file systems that share a journal on a device of its own.
     pub users: Vec<[u8; 16]>,
     /// Where the log ended when it was closed, as newer kernels note it; 0 where they did not.
     pub head: u32,
@@ -118,12 +118,13 @@ impl Superblock {
         Ok(sb)
     }
 
-    /// As [`parse`](Self::parse), with fields put right that can only have one value where the
-    /// superblock was found. Gives what was wrong with them. The log counts as empty where its
-    /// beginning cannot be.
+    /// As [`parse`](Self::parse), but corrects fields that can only have one value where the
+    /// superblock was found. Returns what was wrong with them. Where the log's start is impossible,
+    /// the log counts as empty.
     ///
     /// # Errors
-    /// [`Error::NotAJournal`] without the magic number; [`Error::Corrupt`] where nothing helps.
+    /// [`Error::NotAJournal`] without the magic number; [`Error::Corrupt`] where it cannot be
+    /// corrected.
     pub fn mended(
         bytes: &[u8; SUPERBLOCK_BYTES],
         block_bytes: u32,
@@ -152,11 +153,11 @@ impl Superblock {
         }
         let both = INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3;
         if is_second && raw.s_feature_incompat.get() & both == both {
-            // No journal was ever written so: nothing tells which copies are right.
+            // No software ever wrote a journal with both, so nothing tells which copies are right.
             return Err(Error::corrupt(position, Fault::TwoKindsOfChecksum));
         }
         if is_second && is_wrong {
-            // Beside damage, a feature that nobody knows is damage too.
+            // In a damaged superblock an unknown feature counts as damage too.
             let features = raw.s_feature_incompat.get() & INCOMPAT_REPLAYED;
             set(&mut raw.s_feature_incompat, "s_feature_incompat", features);
         }
@@ -201,13 +202,13 @@ impl Superblock {
         ))
     }
 
-    /// Whether fast commits are said to take so many blocks that the rest is no log: such a journal
-    /// was never made.
+    /// Whether fast commits are said to take so many blocks that the log is shorter than any that
+    /// was ever made.
     fn lacks_room_for_fast_commits(&self) -> bool {
         self.features.has_incompat(INCOMPAT_FAST_COMMIT) && self.end < MIN_BLOCKS
     }
 
-    /// What a checker objects to although the log can be replayed.
+    /// What a checker reports although the log can be replayed.
     pub fn oddities(&self) -> Vec<String> {
         let mut odd = Vec::new();
         let raw = &self.raw;
@@ -231,7 +232,8 @@ impl Superblock {
                     let end = self.end;
                     odd.push(format!("fast commits leave a log of {end} blocks"));
                 }
-                // On a device of its own, where it does not begin the device, several may share it.
+                // Several file systems may share only a journal on a device of its own, which does
+                // not begin the device.
                 if self.first == 1 && users > 1 {
                     odd.push(format!("{users} users of a journal inside a file system"));
                 }
@@ -342,8 +344,8 @@ impl Superblock {
         TagFormat::new(self.features, &self.checksums())
     }
 
-    /// Where the log begins: at `start` (0: it is empty) with transaction `sequence`. The kernel's
-    /// note of an error goes.
+    /// Sets where the log begins: at `start` (0: it is empty) with transaction `sequence`. Clears
+    /// the kernel's error number.
     pub fn set_tail(&mut self, start: u32, sequence: Sequence) {
         (self.start, self.sequence, self.error_number) = (start, sequence, 0);
         self.raw.s_start = start.into();
@@ -351,20 +353,20 @@ impl Superblock {
         self.raw.s_errno = 0.into();
     }
 
-    /// Has the log begin at this position: an empty log becomes shorter.
+    /// Sets the first block of an empty log, which becomes shorter.
     pub fn set_first(&mut self, first: u32) {
         self.first = first;
         self.raw.s_first = first.into();
     }
 
-    /// Notes the one file system whose journal this is, on a device of its own.
+    /// Sets the one file system that uses this journal, which is on a device of its own.
     pub fn set_user(&mut self, file_system: [u8; 16]) {
         self.users = vec![file_system];
         self.raw.s_nr_users = 1.into();
         self.raw.s_users[0] = file_system;
     }
 
-    /// Notes features. A superblock of version 1 becomes one of version 2.
+    /// Sets the features. A superblock of version 1 becomes one of version 2.
     pub fn set_features(&mut self, features: Features) {
         self.version = 2;
         self.features = features;
@@ -495,7 +497,7 @@ mod tests {
                 sb.set_tail(1, Sequence(5));
                 let right = parse(&sb).unwrap();
                 change(&mut sb.raw);
-                // The checksum is the old one, as after damage.
+                // The field has the old checksum, as after damage.
                 let bytes: [u8; 1024] = zerocopy::transmute!(*sb.raw);
                 let (mended, what) = Superblock::mended(&bytes, 1024, 1024, 0).unwrap();
                 assert_eq!(mended, right, "{expected}");

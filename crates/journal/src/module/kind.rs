@@ -6,7 +6,7 @@ use backstitch_ordering::{
 
 use super::{JournalMechanism, Setup};
 
-/// What of a file's contents goes through a journal, and when the rest is written.
+/// Which contents of files go through a journal, and when the others are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalMode {
     /// Metadata only; contents at any time.

@@ -14,16 +14,16 @@ use crate::format::{ChecksumKind, Sequence, revoke};
 use crate::rules::{Rule, holds, implied, wait_for_now};
 use crate::transaction;
 
-/// Blocks that a scope may change, or a part of the log where that is small.
+/// Blocks that a scope may change at most; in a small log it is an eighth of the log's blocks.
 const MOST_PER_SCOPE: u32 = 1024;
 
 impl JournalMechanism {
-    /// Room kept for one more operation, and for what is put off until the end.
+    /// Blocks kept for one more operation; as many are kept for what is put off until the end.
     fn reserve(&self) -> usize {
         (self.superblock.log_blocks() / 8).min(MOST_PER_SCOPE) as usize
     }
 
-    /// The blocks that the running transaction changes, and those that it will.
+    /// The number of blocks that the running transaction has changed, or is expected to change.
     fn blocks(&self) -> usize {
         self.transactions.running.blocks.len() + self.transactions.running.expected.len()
     }
@@ -34,8 +34,8 @@ impl JournalMechanism {
         transaction::log_blocks(&self.superblock, copies, revokes) as u32
     }
 
-    /// A full log does not look like an empty one, whose superblock says that it is: no block has
-    /// to stay unused.
+    /// All of the log can be in use: the superblock says whether it is empty, so that a full log is
+    /// not mistaken for an empty one.
     fn free(&self) -> u32 {
         self.superblock.log_blocks().saturating_sub(self.used)
     }
@@ -57,9 +57,10 @@ impl JournalMechanism {
         copies
     }
 
-    /// How many revoke blocks, with which a transaction begins, the commit record waits for all the
-    /// same: its checksum leaves them out. One that lies in one sector is there or it is not, and
-    /// then the log ends with it.
+    /// The number of revoke blocks, which come first in a transaction, that the commit record must
+    /// wait for, though it may go together with the copies: its checksum leaves them out. A block
+    /// whose records are in one sector need not be waited for: it cannot be torn, and where it is
+    /// missing the log ends there.
     fn revoke_blocks_awaited(&self, revokes: usize) -> usize {
         match revoke::fits_sector(self.superblock.features, revokes) {
             true => 0,
@@ -68,9 +69,10 @@ impl JournalMechanism {
         }
     }
 
-    /// States the patches that put a transaction's blocks into the log; nothing is written here. The
-    /// commit record waits for the first `awaited` of them at least. Returns what is on stable
-    /// storage once it is committed: the commit record, and what need not be there before that.
+    /// States the patches that put a transaction's blocks into the log; nothing is written here.
+    /// The commit record waits for the first `awaited` of them at least. Returns a patch that is
+    /// stable once the transaction is committed: the commit record, with the blocks that may go
+    /// beside it.
     ///
     /// The write of the commit record is the commit point of the transaction; it is certain once
     /// the flush of its batch has returned (`Graph::complete_write`). A replay counts a transaction
@@ -110,8 +112,8 @@ impl JournalMechanism {
         let (class, mut run) = (BlockClass::Journal, PatchId::COMMITTED);
         for (index, bytes) in rest.iter().enumerate() {
             if index == awaited {
-                // What the commit record waits for is not of one run with what it does not wait
-                // for.
+                // A new run: blocks that the commit record waits for are not in one run with blocks
+                // that it does not wait for.
                 run = PatchId::COMMITTED;
             }
             let goes_beside = index >= awaited && self.commits_at_once();
@@ -152,10 +154,10 @@ impl JournalMechanism {
         Some(store.graph_mut().create_empty(&beside, None, false))
     }
 
-    /// Whether a commit record may go together with the copies and descriptors that it commits:
-    /// where it has a checksum of them (v1), a torn transaction is none for each replay. Checksums
-    /// v2 and v3 are in the tags; Linux and e2fsck look at those of the copies only while they
-    /// replay, and take a wrong one for damage, not for the log's end.
+    /// Whether a commit record may go together with the copies and descriptors that it commits.
+    /// With a checksum of them (v1) it may: no replay takes a torn transaction for a whole one.
+    /// With v2 and v3 the checksums are in the tags. Linux and e2fsck check those of the copies
+    /// only while they replay, and take a wrong one for damage, not for the log's end.
     fn commits_at_once(&self) -> bool {
         self.superblock.features.has_incompat(INCOMPAT_ASYNC_COMMIT)
             && self.superblock.checksums().kind == ChecksumKind::Transaction
@@ -163,8 +165,8 @@ impl JournalMechanism {
 }
 
 impl JournalMechanism {
-    /// Blocks that the operation under way may change; while the transaction is being closed, what
-    /// was put off. The list of orphans and the counters come after that.
+    /// Blocks that the operation under way may change; while the transaction is being closed, the
+    /// operations that were put off. The list of orphans and the counters come after these.
     pub(super) fn blocks_left(&self) -> usize {
         let reserve = self.reserve();
         match self.transactions.is_closing {
@@ -177,8 +179,8 @@ impl JournalMechanism {
 impl Log for JournalMechanism {
     fn state(&mut self, store: &Store) -> LogState {
         self.look_at_home(store);
-        // Of a third of the log there can be one that is written, one that is brought home, and
-        // this one.
+        // At a third of the log, there is room for one transaction that is written, one that is
+        // brought home, and this one.
         let limit = (self.superblock.log_blocks() / 3) as usize;
         let reserve = self.reserve();
         let running = &self.transactions.running;
@@ -187,7 +189,7 @@ impl Log for JournalMechanism {
             running: running.hold,
             last: self.transactions.last,
             is_large: self.blocks() > limit,
-            // For one more operation, and then for what is put off.
+            // Twice the reserve: for one more operation, then for what is put off.
             is_full: self.size(2 * reserve) > self.free(),
             is_filling: self.used > self.superblock.log_blocks() / 2,
             commits: self.commits,
@@ -241,7 +243,7 @@ impl Log for JournalMechanism {
         let hold = self.hold(store);
         let copies = self.copies(store, volume);
         let mut contents = std::mem::take(&mut self.transactions.running.own.contents);
-        // What went through the log waits for the hold.
+        // A block that went through the log waits for the hold.
         contents.retain(|(block, id)| {
             !self.transactions.running.has_logged(*block) && store.graph().is_live(*id)
         });
@@ -262,9 +264,9 @@ impl Log for JournalMechanism {
         debug_assert_eq!(log.len(), needed as usize);
         let awaited = self.revoke_blocks_awaited(revokes.len());
         if let Some(commit) = self.append(store, volume, now, &log, awaited) {
-            // From here on all that waits for the transaction waits for its commit record. This fails
-            // only where something that the record waits for (copies, contents, earlier holds) waits
-            // for this transaction: where a block of a damaged file system has two uses, as contents
+            // From here on everything that waits for the transaction waits for its commit record.
+            // This fails only if the record waits (through copies, contents or earlier holds) for
+            // this transaction: where a block of a damaged file system has two uses, as contents
             // and in the log.
             let added = store.graph_mut().add_dependency(hold, commit);
             added.map_err(|error| CloseError::Contradiction(error.to_string()))?;

@@ -16,15 +16,15 @@
 //!   hold of T-1 ─────────┘          (what is written before ──▶ what is written after)
 //! ```
 //!
-//! *Copies* are the blocks' bytes at that moment, shared with the cache until somebody changes
-//! them. The commit record waits for all of them (but where it has a checksum of them and may go in
-//! one batch with them: `journal_async_commit`), and for the transaction before it, so commit records
-//! reach the disk in sequence. The hold waits for the commit record, and is the layout's
-//! name for everything in T: what the layout is told of a patch is T's hold, so *stable* means
-//! committed for all who ask.
+//! *Copies* are the blocks' bytes at that moment, shared with the cache until a block is changed.
+//! The commit record waits for all of them (unless it has a checksum of them and may go in one
+//! batch with them: `journal_async_commit`), and for the transaction before it, so commit records
+//! reach the disk in sequence. The hold waits for the commit record. The layout knows every patch
+//! in T by T's hold, so *stable* means committed to all callers.
 //!
-//! A block that T+1 changes before its version of T is home stays back until T+1 commits. So the
-//! tail moves past T once each block of T is at home *or* in a later transaction that is committed.
+//! Where T+1 changes a block before T's version of it is home, the block stays back until T+1
+//! commits. So the tail moves past T once each block of T is at home *or* in a later transaction
+//! that is committed.
 //!
 //! # Freed blocks
 //!
@@ -37,22 +37,24 @@
 //!
 //! # Patchgroups over several volumes
 //!
-//! Where the volume is one of a stack, a change may be made under a patchgroup that comes after
-//! changes of a volume without a log. Then T's commit record waits for those ([`Log::come_after`]),
-//! and so does its hold from then on, so that the graph sees a circle before it is one: where what
-//! T is to wait for waits for T itself, because the same programs went from here to the other
-//! volume before, T is closed and the change goes into the next transaction. Of the tail of a group
-//! that changed something in T and something elsewhere, T waits for the latter only.
+//! In a stack of volumes, a change here may be made under a patchgroup that comes after changes of
+//! a volume without a log. Then T's commit record waits for those ([`Log::come_after`]). So does
+//! its hold from then on, so that the graph refuses a circle. If what T is to wait for waits for T
+//! itself, because the same programs went from here to the other volume before, T is closed and the
+//! change goes into the next transaction. If a group changed something in T and something
+//! elsewhere, T waits for the latter only.
 //!
 //! # Contents that are journaled all the same
 //!
 //! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once
-//! the size hides it) go into T. (After a change of an earlier transaction that is closed, as between
-//! two steps of a long truncation, they wait for that one's hold.) And what is written into a block
-//! of which a copy is in the log must go into the log too: a replay would bring the older copy home
-//! over it. And so must what is written under a patchgroup (§5.1), or a later transaction could be
-//! there before it; but for contents that nothing leads to yet, under `ordered`: those are there
-//! before the transaction that makes them show.
+//! the size hides it) go into T. (After a change of an earlier transaction that is closed, as
+//! between two steps of a long truncation, they wait for that one's hold.)
+//!
+//! Contents of a block of which the log has a copy go into the log too: a replay would bring the
+//! older copy home over them. So do contents that are written under a patchgroup (§5.1): a later
+//! transaction could be on the disk before them. Under `ordered`, contents that nothing on the disk
+//! leads to yet are an exception: they are on the disk before the transaction that makes them
+//! visible.
 
 mod kind;
 mod log;
@@ -86,17 +88,18 @@ pub struct Setup {
     pub map: Arc<JournalMap>,
 }
 
-/// What of the running transaction only a journal keeps.
+/// The part of the running transaction that only a journal has.
 #[derive(Debug, Default)]
 struct OwnRunning {
     revokes: BTreeSet<u64>,
     /// Contents that must be there before the commit record.
     contents: Vec<(u64, PatchId)>,
-    /// Their patches: of one file they are one run, see [`Mechanism::run`].
+    /// The patches of contents that were made in it; those of one file are one run, see
+    /// [`Mechanism::run`].
     runs: FxHashSet<PatchId>,
 }
 
-/// What of a closed transaction only a journal keeps.
+/// The part of a closed transaction that only a journal has.
 #[derive(Debug)]
 struct OwnClosed {
     /// Its first block, as a position in the log.
@@ -124,21 +127,21 @@ static RULES: LogRules = LogRules {
 /// A journal in the volume that it is for. See the module's documentation.
 pub struct JournalMechanism {
     mode: JournalMode,
-    /// Operations wait for their transactions, together with others: group commit.
+    /// Whether operations wait for their transactions, together with others: group commit.
     gathers: bool,
-    /// Whether the operation under way is to.
+    /// Whether the operation under way is to wait.
     awaited_now: Awaited,
     map: Arc<JournalMap>,
     superblock: Superblock,
-    /// The running transaction's number is 0 at the start, and has the superblock's sequence.
+    /// The sequence of transaction number 0, the first one of this mount.
     first_sequence: u32,
     transactions: Transactions<OwnRunning, OwnClosed>,
     /// Where the next transaction begins, as a position in the log.
     head: u32,
     /// Blocks of the log in use.
     used: u32,
-    /// Blocks of contents that commit records of closed transactions wait for: the last such
-    /// transaction.
+    /// Blocks of contents that commit records of closed transactions wait for, with the number of
+    /// the last such transaction.
     awaited: FxHashMap<u64, u64>,
     /// Transactions closed so far.
     commits: u64,
@@ -182,15 +185,17 @@ impl JournalMechanism {
 
     /// The running transaction's hold.
     fn hold(&mut self, store: &mut Store) -> PatchId {
-        // Where no earlier commit record waits for anything but the journal's own blocks, nothing
-        // that comes after this hold can be among it, and the commit records keep their order.
+        // Where earlier commit records wait for the journal's own blocks only, nothing that comes
+        // after this hold can be among these, and the commit records keep their order by
+        // themselves.
         if self.transactions.running.hold.is_none() && self.mode != JournalMode::Ordered {
             implied(Rule::HoldAfterEarlierHold, || self.awaited.is_empty());
         }
         self.transactions.hold(store)
     }
 
-    /// What the layout is told of a patch in the running transaction that it orders after these.
+    /// The patch by which the layout knows a change in the running transaction that it orders after
+    /// these.
     fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
         self.hold(store);
         self.transactions.known_by(store, dependencies)
@@ -199,8 +204,8 @@ impl JournalMechanism {
     /// Whether a change goes into the log.
     fn takes(&self, spec: &PatchSpec<'_>, dependencies: &[PatchId]) -> bool {
         let on_running = |d: &PatchId| Some(*d) == self.transactions.running.hold;
-        // Under `ordered` what nothing leads to yet is there before what will, and that is
-        // journaled.
+        // Under `ordered`, contents that nothing leads to yet are on the disk before the change
+        // that will lead to them: that is journaled.
         let is_early = spec.is_hidden && self.mode == JournalMode::Ordered;
         spec.kind.class != BlockClass::Data
             || self.mode == JournalMode::Full
@@ -300,14 +305,14 @@ impl Mechanism for JournalMechanism {
             return true;
         }
         let (_, was_logged) = self.transactions.note_freed(block);
-        // Where all contents are journaled, what the block holds next has a later copy: an older one
-        // comes home to a free block, or is followed by that.
+        // Under `full` the block's next contents are in the log too. If the replay has only the
+        // older copy, it comes home to a free block; else the newer copy follows.
         let is_revoked = was_logged && self.mode != JournalMode::Full;
         if is_revoked && holds(Rule::FreedAreRevoked) {
             self.transactions.running.own.revokes.insert(block);
         }
-        // A transaction that is closed and not committed shows the block to a replay that ends with
-        // it: its contents must be there.
+        // A replay that ends with a closed transaction, not yet committed now, shows the block: the
+        // contents must be there.
         !self.awaited.contains_key(&block) || !holds(Rule::AwaitedContentsAreKept)
     }
 

@@ -1,5 +1,5 @@
-//! One patch for many blocks: which changes are parts of a run, and which have to be patches of
-//! their own.
+//! Runs, one patch for many blocks: which changes are parts of a run, and which have to be patches
+//! of their own.
 //!
 //! What a transaction changes waits for its hold and for nothing else, so it is one run, as far as
 //! nothing older is pending on the blocks. Its copies in the log are one run, and the contents of a
@@ -36,9 +36,9 @@ impl JournalMechanism {
         })
     }
 
-    /// A patch of contents was made, or one took a further change. One of an earlier transaction is
-    /// not for further blocks of this one: its commit record waits for all of the run, and so does
-    /// what waits for that.
+    /// Notes a patch of contents that was made or took a further change. One of an earlier
+    /// transaction is not noted: its commit record waits for all of the run, so further blocks must
+    /// not join it.
     pub(super) fn note_run(&mut self, id: PatchId) {
         let is_of_earlier =
             (self.transactions.not_committed()).any(|earlier| earlier.own.runs.contains(&id));
@@ -47,7 +47,7 @@ impl JournalMechanism {
         }
     }
 
-    /// The block is about to be changed in the running transaction: takes it out of a run that may
+    /// Takes a block that is about to be changed in the running transaction out of a run that must
     /// not wait for that.
     pub(super) fn part_from_runs(&mut self, store: &mut Store, block: u64) {
         if self.transactions.running.has_logged(block) {
@@ -65,9 +65,8 @@ impl JournalMechanism {
         }
     }
 
-    /// The running transaction is about to change a block for the first time, and `run` holds a
-    /// change of it: takes it out of the run, where that is an earlier transaction's. See the
-    /// module's documentation.
+    /// Takes a block that the running transaction is about to change for the first time out of
+    /// `run`, where that is an earlier transaction's. See the module's documentation.
     fn part_original(&mut self, store: &mut Store, block: u64, run: PatchId) {
         let volume = self.transactions.volume;
         let logged = &mut self.transactions.logged;
@@ -84,7 +83,8 @@ impl JournalMechanism {
             }
             return;
         }
-        // Somebody waits for the run, and goes on waiting for all of it: so nobody else may.
+        // A caller waits for the run, and still waits for all of it. So the run stays as it is, and
+        // the log gets patches of the single blocks to wait for.
         for (block, logged) in logged {
             if logged.original == run
                 && store.run_at(volume, *block) == Some(run)
@@ -95,10 +95,10 @@ impl JournalMechanism {
         }
     }
 
-    /// Contents that the commit record waits for become patches of their own. A block that is no
-    /// longer in the run is on the disk, or was given up; or a change of it is a patch of its own
-    /// already, and waited for as that. The commit record must not wait for the run on its account:
-    /// another block of it is about to wait for the hold.
+    /// Makes contents that the commit record waits for patches of their own. If a block is no
+    /// longer in the run, it is on the disk, was given up, or has a patch of its own, which is
+    /// waited for already. For such a block the commit record must not wait for the run: another
+    /// block of the run is about to wait for the hold.
     fn part_contents(&mut self, store: &mut Store, run: PatchId) {
         self.transactions.running.own.runs.remove(&run);
         let volume = self.transactions.volume;

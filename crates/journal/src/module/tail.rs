@@ -1,4 +1,4 @@
-//! What of the log is at home, and moving the tail past it.
+//! Which transactions are at home, and moving the tail past them.
 
 use std::time::Duration;
 
@@ -37,10 +37,11 @@ impl JournalMechanism {
                 let Some(logged) = self.transactions.logged.get(block) else {
                     continue;
                 };
-                // What the running transaction has changed too stays back until that is committed.
+                // A block that the running transaction has changed, too, stays back until that is
+                // committed.
                 let is_back = self.transactions.running.blocks.contains_key(block);
                 if logged.number == transaction.number && logged.freed_by.is_none() && !is_back {
-                    // Most are of one run.
+                    // Most blocks are of one run, and share a patch.
                     if into.last() != Some(&logged.original) {
                         into.push(logged.original);
                     }
@@ -93,8 +94,8 @@ impl JournalMechanism {
     }
 }
 
-/// Whether the copy of a block in the transaction with this number, which is committed, is not
-/// needed any more.
+/// Whether the copy of a block in the transaction with this number, which is committed, is no
+/// longer needed.
 fn is_home(
     transactions: &Transactions<OwnRunning, OwnClosed>,
     store: &Store,

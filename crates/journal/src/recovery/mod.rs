@@ -17,8 +17,8 @@
 //! # A crash in the middle
 //!
 //! Homes are written first and flushed, and only then does the superblock say that the log is
-//! empty. Until then the log is as it was, and replaying it again writes the same bytes: nobody
-//! else has written in between.
+//! empty. Until then the log is as it was, and replaying it again writes the same bytes: no other
+//! writer has changed the device in between.
 
 mod revoked;
 mod scan;
@@ -59,14 +59,14 @@ pub struct Home<'d> {
     pub contents: &'d dyn HomeContents,
 }
 
-/// What is done where a copy does not have the checksum that its tag states, or the log contradicts
-/// itself.
+/// What to do where a copy does not have the checksum in its tag, or the log contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Nothing is replayed.
+    /// Replay nothing.
     Refuse,
-    /// The copy is left out, as e2fsck does; the file system needs a check. The transactions before
-    /// a record that contradicts the log are replayed; it and what comes behind it is given up.
+    /// Leave the copy out, as e2fsck does; the file system needs a check. Transactions before a
+    /// record that contradicts the log are replayed; the record and everything behind it is given
+    /// up.
     Skip,
 }
 
@@ -77,9 +77,10 @@ pub struct Outcome {
     pub transactions: u32,
     /// The blocks written home.
     pub blocks: u64,
-    /// Copies that were not, since a later transaction revoked them.
+    /// Copies left out because that transaction or a later one revoked them.
     pub revoked: u64,
-    /// Copies that were not, since their checksum is wrong or they have no place or no home.
+    /// Copies left out because their checksum is wrong, or they have no place in the log or no
+    /// home.
     pub skipped: u64,
     /// The damage behind which the log was given up; `None` where all is well.
     pub cut_short: Option<String>,
@@ -108,11 +109,11 @@ impl<'d> Journal<'d> {
         Ok(Journal { device, superblock })
     }
 
-    /// Opens what a damaged superblock leaves of a journal: see [`Superblock::mended`]. Where the
-    /// place is lost at which the log begins, it is searched for. Gives what was wrong.
+    /// Opens a journal whose superblock is damaged: see [`Superblock::mended`]. If the place where
+    /// the log begins is lost, it is searched for. Returns what was wrong.
     ///
     /// # Errors
-    /// Where it cannot be one; the device's.
+    /// Where the block cannot be a journal's superblock; the device's.
     pub fn open_damaged(device: JournalDevice<'d>) -> Result<(Journal<'d>, Vec<String>)> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let position = device.map().superblock();
@@ -130,9 +131,9 @@ impl<'d> Journal<'d> {
         Ok((journal, wrong))
     }
 
-    /// The first record of the transaction that the superblock names, wherever it is: the one from
-    /// which the way around the log to the transaction's commit record is the longest. Without a
-    /// commit record any will do, for nothing is replayed.
+    /// The first record of the transaction that the superblock names: of its records, the one that
+    /// is farthest before the transaction's commit record, around the log. Without a commit record
+    /// nothing is replayed, and any will do.
     fn find_start(&self) -> Option<u32> {
         let sb = &self.superblock;
         let mut begins = Vec::new();
@@ -215,15 +216,15 @@ impl<'d> Journal<'d> {
     ///
     /// # Errors
     /// [`Error::Incompatible`] where it uses what cannot be replayed, [`Error::Corrupt`] where it
-    /// contradicts itself and `damage` is
-    /// [`Damage::Refuse`]: nothing was written then. The devices' errors: the log is still there, and can be replayed again.
+    /// contradicts itself and `damage` is [`Damage::Refuse`]: nothing was written then. The
+    /// devices' errors: the log is still there, and can be replayed again.
     pub fn recover(&mut self, home: &Home<'_>, damage: Damage) -> Result<Outcome> {
         let mut scan = self.scan_with(home.blocks, damage)?;
         let revoked = self.revoked(&mut scan, damage)?;
         let chosen = self.choose(&scan, &revoked, home, damage)?;
         self.write_home(home, &chosen.copies)?;
-        // What is given up is not as many transactions as the log has blocks: none of it can be
-        // taken for a new one.
+        // Skip as many numbers as the log has blocks, at least as many as it has transactions: no
+        // record that is given up can be taken for a new one.
         let given_up = scan
             .cut_short
             .as_ref()
@@ -239,7 +240,8 @@ impl<'d> Journal<'d> {
         })
     }
 
-    /// The revocations; with [`Damage::Skip`], of a log that ends before one that cannot be read.
+    /// The revocations. With [`Damage::Skip`] the log ends before a transaction with a damaged
+    /// revoke block.
     fn revoked(&self, scan: &mut Scan, damage: Damage) -> Result<Revoked> {
         loop {
             match Revoked::read(self, scan) {
@@ -255,7 +257,7 @@ impl<'d> Journal<'d> {
         }
     }
 
-    /// Whether a copy can go home at all.
+    /// Whether a copy's home is inside the file system and outside the journal.
     fn check_home(&self, copy: &Copy, home_blocks: u64) -> Result<()> {
         let (sequence, home) = (copy.sequence, copy.home);
         let fault = if home >= home_blocks {
@@ -302,7 +304,7 @@ impl<'d> Journal<'d> {
         Ok(chosen)
     }
 
-    /// Whether a copy is there, is what its tag says, and has a home.
+    /// Whether a copy has a home, a place in the log, and the checksum in its tag.
     fn check_copy(&self, copy: &Copy, home_blocks: u64) -> Result<()> {
         self.check_home(copy, home_blocks)?;
         let checksums = self.superblock.checksums();
@@ -367,7 +369,7 @@ impl<'d> Journal<'d> {
     }
 }
 
-/// What goes home, and what does not.
+/// The copies that go home, and the number of those that do not.
 #[derive(Default)]
 struct Chosen {
     /// By home: the position in the log, and whether the copy is escaped.

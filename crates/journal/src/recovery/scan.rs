@@ -10,7 +10,7 @@ use crate::format::{BlockKind, ChecksumKind, Header, Sequence};
 use crate::rules::{Rule, holds};
 use crate::{Error, Fault, Result};
 
-/// The record that a log of fast commits begins with, its length behind it; little-endian.
+/// The tag of the record that begins a log of fast commits; little-endian, its length follows.
 const FAST_COMMIT_HEAD: u16 = 9;
 
 /// How a log ended.
@@ -19,7 +19,7 @@ const FAST_COMMIT_HEAD: u16 = 9;
 pub enum Ending {
     /// Nothing is in it.
     Empty,
-    /// Behind a commit block comes nothing of the next transaction.
+    /// The log ends with a commit block: no record of the next transaction follows.
     Commit,
     /// The last transaction has no commit block.
     Unfinished,
@@ -47,7 +47,7 @@ pub struct Copy {
 pub struct Scan {
     /// The first transaction.
     pub first: Sequence,
-    /// The one behind the last complete one.
+    /// The number behind the last complete transaction's.
     pub end: Sequence,
     /// All copies, oldest first.
     pub copies: Vec<Copy>,
@@ -120,14 +120,14 @@ struct Scanner<'s, 'd> {
     journal: &'s Journal<'d>,
     home_blocks: u64,
     position: u32,
-    /// Blocks behind the tail. Once around, all that follows has been seen already.
+    /// The number of blocks looked at. Once it is the log's length, all blocks have been seen.
     walked: u64,
     complete: (usize, usize),
     scan: Scan,
     damage: Damage,
     /// Checksum v1 of the transaction so far.
     transaction_checksum: u32,
-    /// A descriptor or revoke block of this transaction whose checksum is wrong.
+    /// The position of a descriptor or revoke block of this transaction whose checksum is wrong.
     has_bad_tail: Option<u32>,
     /// When the transaction before was committed.
     last_seconds: u64,
@@ -150,7 +150,7 @@ impl Scanner<'_, '_> {
         Ok(false)
     }
 
-    /// Looks at one record. Says whether there may be another one behind it.
+    /// Looks at one record. Returns whether another one may follow.
     fn record(&mut self) -> Result<bool> {
         if self.walked >= u64::from(self.journal.superblock().log_blocks())
             && holds(Rule::LogEndsOnceAround)
@@ -215,8 +215,8 @@ impl Scanner<'_, '_> {
             return self.end(Ending::Unfinished);
         };
         if let Some(position) = self.has_bad_tail {
-            // Blocks of an earlier life of the journal end it; they are older than what came before
-            // them. What is newer is damage.
+            // An older commit time shows that these blocks are left from an earlier round: the log
+            // ends here. With a later time they are damaged.
             if commit.seconds < self.last_seconds {
                 return self.end(Ending::Commit);
             }
@@ -235,7 +235,7 @@ impl Scanner<'_, '_> {
                 Ending::Checksum
             });
         }
-        // With damage, copies without a home are left out one by one.
+        // Under `Skip`, copies without a home are left out later, one by one.
         if self.damage == Damage::Refuse {
             for copy in &self.scan.copies[self.complete.0..] {
                 self.journal.check_home(copy, self.home_blocks)?;
@@ -249,8 +249,8 @@ impl Scanner<'_, '_> {
         Ok(true)
     }
 
-    /// Fast commits behind the last transaction are changes that only a driver that knows them can
-    /// make.
+    /// Refuses a log with fast commits behind the last transaction: only software that knows their
+    /// changes can replay them.
     fn refuse_fast_commits(&self) -> Result<()> {
         let sb = self.journal.superblock();
         if !sb.features.has_incompat(INCOMPAT_FAST_COMMIT) || sb.end >= sb.blocks {

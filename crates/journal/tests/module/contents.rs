@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Contents that an earlier commit record waits for stay where they are when the file goes. Some of
-/// them went through the log, and wait for the hold: the commit record of the transaction that
-/// freed them must not wait for them.
+/// A file is removed whose contents an earlier commit record waits for: their patches stay. Some of
+/// the contents went through the log, and wait for the hold. The commit record of the transaction
+/// that freed them must not wait for these.
 #[test]
 pub(crate) fn a_commit_record_does_not_wait_for_what_its_transaction_logged_and_freed() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -23,8 +23,8 @@ pub(crate) fn a_commit_record_does_not_wait_for_what_its_transaction_logged_and_
     bench.write_out(later);
 }
 
-/// The same block given to another file before the transaction ends holds contents that go through
-/// the log like those before them.
+/// A logged block is freed and given to another file in the same transaction: its new contents go
+/// through the log as well.
 #[test]
 pub(crate) fn what_was_logged_freed_and_used_again_is_in_the_transaction() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -46,8 +46,8 @@ pub(crate) fn what_was_logged_freed_and_used_again_is_in_the_transaction() {
     assert!(written.iter().all(|b| *b == 3));
 }
 
-/// A file that is made and removed in one transaction leaves blocks that this transaction may use
-/// again: what is there then must be on the disk before the transaction shows it.
+/// A file is made and removed in one transaction, which may use its blocks again. Their next
+/// contents must be on the disk before the transaction is committed.
 #[test]
 pub(crate) fn a_commit_record_waits_for_contents_of_blocks_freed_and_used_again() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -62,9 +62,8 @@ pub(crate) fn a_commit_record_waits_for_contents_of_blocks_freed_and_used_again(
     assert!(!bench.is_live(second), "the file shows what it was given");
 }
 
-/// An overwritten block stays a part of the run that an earlier commit record waits for. Further
-/// blocks of the file are not of that run: an fsync of what that transaction holds would wait for
-/// them.
+/// An overwritten block stays in the run that an earlier commit record waits for. Further blocks of
+/// the file do not join that run, or an fsync of what that transaction changed would wait for them.
 #[test]
 pub(crate) fn contents_do_not_join_what_an_earlier_commit_record_waits_for() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -86,8 +85,8 @@ pub(crate) fn contents_do_not_join_what_an_earlier_commit_record_waits_for() {
     assert!(!bench.is_live(further));
 }
 
-/// What a transaction that is not committed frees may be given other contents meanwhile: those of
-/// one file are one patch, which waits for it.
+/// Blocks that an uncommitted transaction frees may get other contents meanwhile: those of one file
+/// are one patch, which waits for the transaction.
 #[test]
 pub(crate) fn contents_of_freed_blocks_are_one_patch() {
     for mode in [JournalMode::Ordered, JournalMode::Writeback] {
@@ -151,8 +150,8 @@ pub(crate) fn contents_that_go_through_the_log_leave_the_others_of_their_file() 
     assert!(!bench.is_live(other));
 }
 
-/// What waits for a change under `writeback` waits for the contents that it comes after, which the
-/// commit record does not.
+/// Under `writeback`, a change is known by a patch that comes after the contents that the change
+/// comes after; the commit record does not wait for these.
 #[test]
 pub(crate) fn what_a_change_is_known_by_comes_after_contents_under_writeback() {
     let mut bench = Bench::new(JournalMode::Writeback);
@@ -178,7 +177,8 @@ pub(crate) fn what_a_change_is_known_by_comes_after_contents_under_writeback() {
     assert!(!bench.is_live(first) && bench.is_live(second));
     bench.write_out(also);
     assert!(!bench.is_live(second) && !bench.is_live(both));
-    // What is on stable storage is no longer waited for, nor earlier transactions by name.
+    // Patches on stable storage are no longer waited for; an earlier transaction's names are not
+    // either.
     let running = bench.metadata(0, 2, &[]);
     assert_eq!(bench.metadata(1, 2, &[first, known, closed]), running);
     let again = bench.contents(20, 2, PatchId::COMMITTED);
@@ -191,8 +191,7 @@ pub(crate) fn what_a_change_is_known_by_comes_after_contents_under_writeback() {
     }
 }
 
-/// Contents go through the log where something is promised of them that a commit record alone can
-/// keep.
+/// Contents go through the log where a promise about them is kept by a commit record only.
 #[test]
 pub(crate) fn contents_under_a_group_go_through_the_log() {
     for (mode, is_grouped, is_hidden, is_logged) in [
@@ -221,8 +220,8 @@ pub(crate) fn contents_under_a_group_go_through_the_log() {
     }
 }
 
-/// A transaction that is not committed shows a file whose contents its commit record waits for,
-/// though the file is gone since.
+/// A closed, uncommitted transaction shows a file, and its commit record waits for the file's
+/// contents. They are kept, though the file is removed since.
 #[test]
 pub(crate) fn contents_that_a_commit_record_waits_for_are_kept_until_then() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -234,14 +233,14 @@ pub(crate) fn contents_that_a_commit_record_waits_for_are_kept_until_then() {
     assert!(bench.is_live(first) && bench.is_pending(20));
     bench.write_out(earlier);
     assert!(!bench.is_live(first));
-    // What nothing waits for goes with the file.
+    // Contents that no commit record waits for go with the file.
     let second = bench.contents(21, 1, PatchId::COMMITTED);
     bench.free(21);
     assert!(!bench.is_live(second));
 }
 
-/// A block that is freed again before its first freeing is committed holds contents that come after
-/// the second one.
+/// A block is freed, used and freed again before its first freeing is committed. Its next contents
+/// come after the second freeing.
 #[test]
 pub(crate) fn contents_of_a_block_freed_twice_come_after_the_later_freeing() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -258,7 +257,7 @@ pub(crate) fn contents_of_a_block_freed_twice_come_after_the_later_freeing() {
     bench.write_out(contents);
     assert!(!bench.is_live(second));
     bench.journal.state(&bench.store);
-    // Once that is committed they come after nothing.
+    // Once that is committed, they wait for nothing.
     bench.metadata(0, 3, &[]);
     let third = bench.close();
     let contents = bench.contents(20, 2, PatchId::COMMITTED);

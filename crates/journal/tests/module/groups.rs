@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a step does under a patchgroup, on a volume under a journal beside one without a log.
+/// A bench for steps under patchgroups, on a volume with a journal and on one without a log.
 struct Grouped {
     bench: Bench,
     elsewhere: VolumeId,
@@ -24,7 +24,7 @@ impl Grouped {
         }
     }
 
-    /// A new group after `earlier`, which is engaged.
+    /// Makes and engages a new group that comes after `earlier`.
     fn group_after(&mut self, earlier: Option<GroupId>) -> GroupId {
         let group = self.groups.create().unwrap();
         let graph = self.bench.store.graph_mut();
@@ -48,7 +48,8 @@ impl Grouped {
         id
     }
 
-    /// Whether the running transaction may have what is done under the group; then something is.
+    /// Changes something under the group, if the running transaction may contain it; returns
+    /// whether it may.
     fn change_here(&mut self, at: usize, group: GroupId) -> bool {
         let Bench {
             store,
@@ -76,7 +77,7 @@ fn a_step_under_a_group_has_its_transaction_come_after_the_earlier_groups() {
     let second = grouped.group_after(Some(first));
     assert!(grouped.change_here(0, second));
     grouped.groups.disengage(second).unwrap();
-    // What waits for the running transaction cannot be waited for by it.
+    // The running transaction cannot wait for what waits for it.
     let third = grouped.group_after(Some(second));
     grouped.change_elsewhere(1, third);
     let fourth = grouped.group_after(Some(third));
@@ -87,9 +88,9 @@ fn a_step_under_a_group_has_its_transaction_come_after_the_earlier_groups() {
     assert!(grouped.change_here(1, fourth));
 }
 
-/// Programs that go back and forth between a volume without a log and this one, in groups one after
-/// the other. A group's tail stands for both; the transaction that has its part of it waits for the
-/// other part, and is closed only where that waits for the transaction.
+/// Programs go back and forth between a volume without a log and this one, in groups one after the
+/// other. A group's tail stands for its changes on both. The transaction that has one part of them
+/// waits for the other part, and is closed first only where that part waits for the transaction.
 #[test]
 fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -127,7 +128,7 @@ fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
         .store
         .graph_mut()
         .create_empty(&[next, next_there], None, false);
-    // What the third comes after waits for the transaction, however often somebody asks.
+    // What the third group comes after waits for the transaction, at each call.
     for _ in 0..2 {
         assert!(!bench.journal.come_after(&mut bench.store, &[next_tail]));
     }

@@ -92,13 +92,12 @@ impl Bench {
         done
     }
 
-    /// A file's contents in a whole block, with those written under `run`.
+    /// Writes a file's contents, a whole block; they may join the run of `run`.
     fn contents(&mut self, block: u64, byte: u8, run: PatchId) -> PatchId {
         self.step(|v| v.write_in_run(BlockNumber(block), 0, &[byte; BLOCK], run))
     }
 
-    /// A change of an inode, which everything that is known of may have led to; what it is known
-    /// by.
+    /// Changes an inode after these patches. Returns the patch that the change is known by.
     fn metadata(&mut self, at: usize, byte: u8, after: &[PatchId]) -> PatchId {
         self.step(|v| {
             v.write(
@@ -117,7 +116,7 @@ impl Bench {
         self.step(|v| v.initialise(BlockNumber(block), BlockClass::Directory, &bytes, &[]));
     }
 
-    /// An operation of names; what its caller is to wait for.
+    /// Does an operation of names. Returns what its caller is to wait for.
     fn remove(&mut self, byte: u8) -> Vec<PatchId> {
         let mut volume = Volume::new(&mut self.store, &mut self.journal, self.volume, NOW);
         volume.begin(NAMES);
@@ -144,7 +143,7 @@ impl Bench {
         self.step(|v| v.discard(BlockNumber(block)));
     }
 
-    /// Ends the running transaction; what is on stable storage once it is.
+    /// Closes the running transaction. Returns a patch that is stable once it is committed.
     fn close(&mut self) -> PatchId {
         self.journal.begin_close();
         let Bench {
@@ -155,7 +154,7 @@ impl Bench {
         journal.close(store, *volume, NOW, (1, 0)).unwrap()
     }
 
-    /// Puts this and what it waits for on stable storage, and nothing else.
+    /// Puts a patch and what it waits for on stable storage, and nothing else.
     fn write_out(&mut self, target: PatchId) {
         loop {
             let batch = self
@@ -169,8 +168,8 @@ impl Bench {
         assert!(!self.is_live(target), "nobody keeps it from being written");
     }
 
-    /// The batches that put this on stable storage, each with the blocks of the journal that are in
-    /// it.
+    /// Writes the batches that put a patch on stable storage; hands each to `each`, with its blocks
+    /// of the journal.
     fn batches_to(&mut self, target: PatchId, mut each: impl FnMut(&Bench, &[u64])) {
         loop {
             let batch = self
@@ -204,14 +203,14 @@ impl Bench {
     }
 }
 
-/// Commit records that are written together with what they commit.
+/// The features by which commit records may be written together with what they commit.
 fn async_commit() -> Features {
     Features::named(&["journal_checksum", "journal_async_commit"]).expect("names of features")
 }
 
-/// Two transactions are closed before anything is written. The first takes a descriptor, a copy and
-/// the commit record, and so does the second: a record of it that was there without the first would
-/// be taken for one of the next life's transactions.
+/// Two transactions are closed before anything is written. Each takes a descriptor, a copy and a
+/// commit record. A record of the second that was on the disk without the first could later be
+/// taken for a transaction of the next mount.
 #[test]
 fn a_commit_record_waits_for_the_one_before_it() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -230,8 +229,8 @@ fn a_commit_record_waits_for_the_one_before_it() {
     assert!(seen && !bench.is_live(second));
 }
 
-/// What a transaction logged, freed and logged again comes home: it is not among what the
-/// transaction revokes.
+/// A block that a transaction logged, freed and logged again comes home: the transaction does not
+/// revoke it.
 #[test]
 fn what_is_logged_again_is_not_revoked() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -248,8 +247,8 @@ fn what_is_logged_again_is_not_revoked() {
     bench.write_out(second);
 }
 
-/// A commit record that goes with what it commits leaves revoke blocks out of its checksum. One
-/// that lies in several sectors it waits for.
+/// A commit record that may go together with its copies leaves revoke blocks out of its checksum.
+/// It waits for one that lies in several sectors.
 #[test]
 fn a_commit_record_waits_for_large_revoke_blocks() {
     let mut bench = Bench::with(JournalMode::Ordered, JOURNAL.1, async_commit());
@@ -315,8 +314,8 @@ fn a_commit_record_waits_for_what_it_commits() {
     }
 }
 
-/// A directory whose block the running transaction has changed is removed in it. That makes up for
-/// nothing: the block goes through the log like all that a transaction changes.
+/// The running transaction has changed a directory's block, then removes the directory. The change
+/// is not superseded: the block goes through the log like everything that a transaction changes.
 #[test]
 fn what_a_transaction_changed_is_not_made_up_for_by_the_transaction() {
     let mut bench = Bench::new(JournalMode::Ordered);

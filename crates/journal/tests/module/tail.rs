@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// A block that a transaction logged and a later one freed is at home once that one is committed.
-/// Until then its hold is what to wait for: with nothing to wait for, a caller that needs room in
-/// the log would ask for ever.
+/// A block that a transaction logged and a later one freed is at home once the later one is
+/// committed. Until then its hold is the patch to wait for: with none, a caller that needs room in
+/// the log would ask again for ever.
 #[test]
 pub(crate) fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed() {
     let mut bench = Bench::new(JournalMode::Full);
@@ -22,7 +22,7 @@ pub(crate) fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_commi
     bench.write_out(moved.expect("the first transaction is at home"));
 }
 
-/// The room of transactions that are at home is not given to others before the tail on the disk has
+/// The room of transactions that are at home is not used again before the tail on the disk has
 /// moved past them.
 #[test]
 pub(crate) fn room_is_given_back_once_the_tail_has_moved() {
@@ -52,8 +52,9 @@ pub(crate) fn room_is_given_back_once_the_tail_has_moved() {
     assert!(close(&mut bench));
 }
 
-/// A block that the running transaction changes stays back. The others of its earlier transaction
-/// go home without it: the tail waits for them, and the running transaction may need the room.
+/// A block that the running transaction changes stays back. The other blocks of its earlier
+/// transaction go home without it: the tail waits for them, and the running transaction may need
+/// the room.
 #[test]
 pub(crate) fn what_a_transaction_changes_again_keeps_nothing_else_from_going_home() {
     let mut bench = Bench::new(JournalMode::Full);
@@ -68,8 +69,8 @@ pub(crate) fn what_a_transaction_changes_again_keeps_nothing_else_from_going_hom
     targets.into_iter().for_each(|id| bench.write_out(id));
 }
 
-/// Somebody waits for what an earlier transaction changed. What a later one changes again of it
-/// stays back, and the rest goes home.
+/// A caller waits for an earlier transaction's originals. A block that a later transaction changes
+/// again stays back, and the others go home.
 #[test]
 pub(crate) fn originals_that_somebody_waits_for_are_parted_too() {
     let mut bench = Bench::new(JournalMode::Full);
@@ -138,7 +139,7 @@ pub(crate) fn the_tail_waits_for_later_transactions_to_be_committed() {
         );
         bench.write_out(second);
         assert!(tail(&mut bench).is_some());
-        // While that is on its way the next one comes home, and the tail moves on.
+        // While the new tail is on its way the next transaction comes home, and the tail moves on.
         let mut targets = Vec::new();
         bench.write_out(third);
         bench.journal.home(&bench.store, &mut targets);

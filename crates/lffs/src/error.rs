@@ -12,13 +12,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What can go wrong with a log.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
-    /// The device failed.
+    /// The device's error.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The log itself cannot be believed.
     #[error(transparent)]
     Log(WafsError),
-    /// A record has the right checksums and says what cannot be.
+    /// A record with the right checksums states something impossible.
     #[error("LSN {lsn}: {fault}")]
     Record {
         /// Where it begins.
@@ -26,10 +26,10 @@ pub enum Error {
         /// What is wrong with it.
         fault: RecordFault,
     },
-    /// What is to be written into an empty log does not fit.
+    /// The changes that are to be written into an empty log do not fit.
     #[error("{needed_bytes} bytes do not fit into a log of {log_bytes}")]
     NoRoom {
-        /// What it takes.
+        /// The bytes that they take.
         needed_bytes: u64,
         /// The log's length.
         log_bytes: u64,
@@ -51,16 +51,16 @@ pub enum RecordFault {
     /// It is no record of an operation.
     #[error("no record of an operation")]
     NoOperation,
-    /// It changes a block that the file system has not.
+    /// It changes a block past the file system's end.
     #[error("it changes block {0}, which there is not")]
     NoSuchBlock(u64),
     /// It changes a block of the log.
     #[error("it changes block {0}, which is the log's")]
     OwnBlock(u64),
-    /// It has more spans than a record is made with.
+    /// It has more spans than any record that is written.
     #[error("it has {0} spans, and {MAX_SPANS} are the most")]
     TooManySpans(usize),
-    /// It changes more of a block than there is.
+    /// It changes bytes past the block's end.
     #[error("it changes bytes behind the end of block {0}")]
     BehindBlock(u64),
 }

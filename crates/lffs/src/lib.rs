@@ -3,10 +3,9 @@
 //! write-ahead file system of its own, on the same device or another one.
 //!
 //! The log is one of the crate `wafs`, byte for byte, wherever it lies ([`LogMap`]): checksummed
-//! records, used in a circle, whose end is found and not recorded. A record says what one operation
-//! changed, byte by byte ([`record`]). Records are in *groups*: all that was done between two
-//! moments at which somebody waited, or a few seconds passed. A group counts as a whole, and ends
-//! with a record that says so.
+//! records, used in a circle, whose end is not stored but found. A record says what one operation
+//! changed, byte by byte ([`record`]). Records are in *groups*: a group ends when a caller waits
+//! for it, or after a few seconds. It counts as a whole, and its last record says that it ends.
 //!
 //! The crate knows these bytes ([`record`]), brings what a crash left in a log home
 //! ([`recovery`]), and writes one while a file system is in use ([`module`]). It knows no layout.
@@ -14,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! * No changed block goes home before the group that changed it is in the log: what is in no whole
-//!   group has left nothing on the disk that would have to be undone.
+//! * No changed block goes home before the group that changed it is in the log. So a group that is
+//!   not whole in the log has left nothing on the disk that would have to be undone.
 //! * Bringing a record home twice does no harm, and a crash at any point of a recovery leaves what a
 //!   second one brings to the same state: the log is marked as empty once all is at home.
 //! * Nothing that a log says makes recovery panic, run without end, or write outside the file system

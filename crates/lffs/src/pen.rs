@@ -1,4 +1,4 @@
-//! Where the log is written next, and what its own bytes look like there.
+//! Where the next record of the log goes, and what the log's own bytes look like.
 
 use backstitch_wafs::format::{
     BLOCK_BYTES, Circle, IS_CLEAN, RECORD_ALIGNMENT_BYTES, RecordHeader, Superblock, checksum,
@@ -15,8 +15,8 @@ use crate::rules::{Rule, holds};
 /// an operation may change several blocks.
 pub const LEAST_LOG_BLOCKS: u64 = 64;
 
-/// Writes records one behind the other. What is appended together begins and ends at the border of
-/// a block, so that no block that is in the log for good is written again.
+/// Writes records one behind the other. Records that are appended together begin and end at the
+/// border of a block, so that no block whose records are stable is written again.
 #[derive(Clone, Debug)]
 pub struct Pen {
     superblock: Superblock,
@@ -30,7 +30,8 @@ pub struct Pen {
 }
 
 impl Pen {
-    /// Goes on behind the end of a log whose records are all at home, in blocks of this size.
+    /// A pen that continues behind the end of a log whose records are all at home, in blocks of
+    /// this size.
     pub fn behind(log: &Log<'_>, block_bytes: u32) -> Pen {
         let superblock = *log.superblock();
         let head = log.end().0.next_multiple_of(block_bytes.into());
@@ -59,7 +60,7 @@ impl Pen {
         &self.superblock
     }
 
-    /// What names the log.
+    /// The log's UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid
     }
@@ -71,7 +72,7 @@ impl Pen {
         self.log_bytes() - BLOCK_BYTES.max(self.block_bytes)
     }
 
-    /// Where the log's bytes lie, from the beginning of the log's place on.
+    /// The offset of a byte of the log, from the beginning of the log's place.
     pub(crate) fn offset_bytes(&self, lsn: u64) -> u64 {
         let circle = Circle {
             log_bytes: self.log_bytes(),
@@ -79,8 +80,8 @@ impl Pen {
         circle.offset_bytes(Lsn(lsn))
     }
 
-    /// Gives the log a new name: the next one in a cycle of all possible names, so it differs from
-    /// every name that the log has had.
+    /// Gives the log a new UUID: the next one in a cycle of all possible values, so it differs from
+    /// every one that the log has had.
     pub(crate) fn rename(&mut self) {
         // A linear congruential generator with its full period of 2^128 (Knuth, 3.2.1.2).
         const FACTOR: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
@@ -99,14 +100,14 @@ impl Pen {
         LONG_BYTES.min(longest.saturating_sub(2 * self.block_bytes) as usize)
     }
 
-    /// Begins a mount, or a recovery: what is appended from now on has a number of its own.
+    /// Begins a mount, or a recovery: records that are appended from now on have a new number.
     pub(crate) fn begin_mount(&mut self) {
         if holds(Rule::MountsAreNumbered) {
             self.superblock.mount += 1;
         }
     }
 
-    /// How long payloads of these lengths are as records.
+    /// The length of records with payloads of these lengths.
     pub(crate) fn records_bytes(&self, payloads: impl Iterator<Item = usize>) -> u64 {
         payloads.map(|len| record_bytes(len as u64)).sum()
     }
@@ -117,8 +118,8 @@ impl Pen {
             .next_multiple_of(self.block_bytes)
     }
 
-    /// The bytes of records with these payloads, from the head on, which moves behind them. The last
-    /// payload gets zeros to the border of a block.
+    /// Returns the bytes of records with these payloads, and moves the head behind them. The last
+    /// payload gets zeros up to the border of a block.
     pub(crate) fn append(&mut self, payloads: &mut [Vec<u8>], time: u64) -> Vec<u8> {
         let len = self.len_bytes(payloads.iter().map(Vec::len));
         self.time = self.time.max(time);

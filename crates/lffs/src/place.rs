@@ -30,7 +30,7 @@ impl LogMap {
         map
     }
 
-    /// The same on a device on which `blocks` others come before them.
+    /// The same blocks on a device that has `blocks` other ones before them.
     #[must_use]
     pub fn behind(&self, blocks: u64) -> LogMap {
         let moved = |(_, run): &(u64, Range<u64>)| run.start + blocks..run.end + blocks;

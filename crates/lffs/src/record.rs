@@ -1,9 +1,10 @@
 //! What a record says: one operation, the blocks that it freed, and the bytes that it changed.
 //!
-//! It is the payload of a record of the write-ahead log (`wafs`), which adds a number and a checksum. Bytes are what they are after the
-//! operation, so that bringing a record home twice does no harm. A large operation has several
-//! records, one behind the other. Only a *group* of operations counts as a whole; its last record
-//! says that the group ends. docs/FORMAT.md has the tables.
+//! It is the payload of a record of the write-ahead log (`wafs`), which adds a number and a
+//! checksum. Bytes are what they are after the operation, so that bringing a record home twice does
+//! no harm. A large operation has several records, one behind the other. Only a *group* of
+//! operations counts as a whole; its last record says that the group ends. docs/FORMAT.md has the
+//! tables.
 
 use std::ops::Range;
 
@@ -21,7 +22,7 @@ pub const ZEROS_FOLLOW: u16 = 1;
 /// Changed bytes with fewer unchanged bytes than this between them become one span, since the
 /// header of a span takes as many bytes.
 const NEAR_BYTES: u32 = size_of::<RawSpan>() as u32;
-/// Bytes of the longest record that is made, where the log could take longer ones.
+/// Bytes of the longest record that is written, also where the log takes longer ones.
 pub(crate) const LONG_BYTES: usize = 32 << 10;
 
 /// What a record begins with. The name, the numbers of the freed blocks (8 bytes each) and the
@@ -81,7 +82,7 @@ pub fn kind_name(kind: u8) -> &'static str {
     KINDS.get(usize::from(kind)).unwrap_or(&"unknown")
 }
 
-/// What a record says of an operation in words: its number, object and name.
+/// What a record says of an operation beside its bytes: its number, object and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
     kind: u8,
@@ -114,7 +115,7 @@ impl About {
         About { kind, object, name }
     }
 
-    /// The bytes of a record that says nothing else.
+    /// The length of a record without spans and freed blocks.
     fn bytes(&self) -> usize {
         size_of::<RawOperation>() + self.name.len()
     }
@@ -132,12 +133,12 @@ impl Changes {
         self.blocks.is_empty() && self.freed.is_empty()
     }
 
-    /// How many blocks there are.
+    /// The number of changed blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Bytes of a block were changed.
+    /// Notes that bytes of a block were changed.
     pub(crate) fn note(&mut self, block: u64, bytes: Range<u32>) {
         let spans = self.blocks.entry(block).or_default();
         match spans.last_mut() {
@@ -149,7 +150,7 @@ impl Changes {
         }
     }
 
-    /// A block was freed: what the operation changed of it before does not matter.
+    /// Notes that a block was freed: earlier changes of it by this operation do not matter.
     pub(crate) fn note_freed(&mut self, block: u64, is_listed: bool) {
         if holds(Rule::FreedLeaveTheirRecord) {
             self.blocks.remove(&block);
@@ -159,8 +160,8 @@ impl Changes {
         }
     }
 
-    /// Appends the records, none longer than `longest_bytes`, and takes the changes. `bytes` gives a
-    /// block as it is now.
+    /// Turns the changes into records, none longer than `longest_bytes`, and forgets them. `bytes`
+    /// returns a block as it is now.
     pub(crate) fn encode<'b>(
         &mut self,
         about: &About,
@@ -170,7 +171,8 @@ impl Changes {
     ) {
         let mut blocks: Vec<(u64, Vec<Range<u32>>)> = self.blocks.drain().collect();
         blocks.sort_unstable_by_key(|(block, _)| *block);
-        // All of them before the spans: a span counts only where no later record frees its block.
+        // Freed blocks come before all spans: a span counts only where no later record frees its
+        // block.
         let room = longest_bytes.saturating_sub(about.bytes());
         let most_freed = (room / size_of::<u64>()).max(1);
         let mut freed = std::mem::take(&mut self.freed);
@@ -199,7 +201,7 @@ impl Changes {
     }
 }
 
-/// Puts spans in order, and makes one of those that are near each other.
+/// Sorts spans, and joins those that are near each other.
 fn join_near(spans: &mut Vec<Range<u32>>) {
     spans.sort_unstable_by_key(|span| span.start);
     spans.dedup_by(|next, before| {
@@ -211,11 +213,11 @@ fn join_near(spans: &mut Vec<Range<u32>>) {
     });
 }
 
-/// The spans that a record has at most: a longer one is not made, and would have recovery hold as
-/// many blocks in memory.
+/// The most spans of a record. Recovery refuses longer ones, which could make it hold as many
+/// blocks in memory.
 pub(crate) const MAX_SPANS: usize = LONG_BYTES / size_of::<RawSpan>();
 
-/// A record as it is made.
+/// A record that is being built.
 struct Encoder {
     head: RawOperation,
     bytes: Vec<u8>,
@@ -242,7 +244,7 @@ impl Encoder {
         let mut bytes = &contents[span.start as usize..span.end as usize];
         let mut flags = 0;
         if span.end as usize == contents.len() {
-            // Blocks that were just made are mostly zeros.
+            // Trailing zeros are left out: new blocks are mostly zeros.
             let len = bytes
                 .iter()
                 .rposition(|byte| *byte != 0)
@@ -266,7 +268,7 @@ impl Encoder {
     }
 }
 
-/// The record that ends a group, where no other one does.
+/// The record that ends a group where no operation's record does.
 pub(crate) fn end_of_group() -> Vec<u8> {
     let mut record = Encoder::new(&About::default(), Vec::new()).finish();
     mark_end(&mut record);
@@ -287,12 +289,12 @@ pub struct Span<'a> {
     pub offset_bytes: usize,
     /// Its bytes from there on.
     pub bytes: &'a [u8],
-    /// The rest of the block is zeros.
+    /// Whether the rest of the block is zeros.
     pub zeros_follow: bool,
 }
 
 impl Span<'_> {
-    /// Whether it says all of the block.
+    /// Whether it gives all bytes of the block.
     pub fn is_whole(&self) -> bool {
         self.offset_bytes == 0 && self.zeros_follow
     }
@@ -321,7 +323,7 @@ pub struct Record<'a> {
     pub object: u64,
     /// The name.
     pub name: &'a [u8],
-    /// It is the last one of its group.
+    /// Whether it is the last one of its group.
     pub ends_group: bool,
     freed: &'a [U64],
     spans: Spans<'a>,
@@ -396,8 +398,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What is read of the records of an operation, applied to the block as it was before, gives
-        /// the block as it is after.
+        /// The spans that are read back from an operation's records, applied to the block before
+        /// it, give the block after it.
         #[test]
         fn changes_come_back(
             changed in prop::collection::vec((0_u64..4, 0_usize..1024, 1_usize..200, any::<u8>()), 0..40),

@@ -9,9 +9,9 @@
 //! It writes the changed blocks whenever there is a fixed number of them, so that memory does not
 //! grow with the log; bringing a block home twice does no harm.
 //!
-//! What is in use of the log is read once, in large pieces, and stays in memory from the first pass to
-//! the second (of a long log the second pass reads it again). What lies behind the last superblock's
-//! end is read once more before that, by the search for the end.
+//! The part of the log in use is read once, in large pieces, and stays in memory from the first
+//! pass to the second (if it is long, the second pass reads it again). What lies behind the last
+//! superblock's end is read once more before that, by the search for the end.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub struct Home<'h> {
     pub block_bytes: u32,
     /// The file system's blocks.
     pub blocks: u64,
-    /// The log is among them.
+    /// Whether the log is among them.
     pub has_log: bool,
 }
 
@@ -45,20 +45,20 @@ pub struct Home<'h> {
 pub struct Outcome {
     /// Records that were brought home.
     pub records: u64,
-    /// Groups that these are of.
+    /// Groups that were brought home.
     pub groups: u64,
     /// Writes of blocks: a block that was written twice counts twice.
     pub blocks: u64,
-    /// Records of a group that was not whole.
+    /// Records left out: their group was not whole.
     pub undone: u64,
 }
 
-/// Blocks that are changed in memory before they are written: with blocks of 4,096 bytes these take
+/// Blocks that are changed in memory before they are written. With blocks of 4,096 bytes they take
 /// 32 MiB at most.
 const BATCH_BLOCKS: usize = 8192;
-/// Bytes of records that change them, at most about so many.
+/// About how many bytes of records are applied to them before that, at most.
 const BATCH_BYTES: usize = 32 << 20;
-/// Blocks that are read in one request at most, where they lie side by side.
+/// Adjacent blocks that are read in one request at most.
 const READ_BLOCKS: u64 = 256;
 
 /// Records that are brought home together.
@@ -67,8 +67,8 @@ struct Batch {
     /// Their payloads.
     bytes: Vec<u8>,
     records: Vec<Batched>,
-    /// The blocks that they change. True: a record that comes before all others of the block says
-    /// all of it, so that what is at home need not be read.
+    /// The blocks that they change. True: the first record of the block gives all of its bytes, so
+    /// that the block at home need not be read.
     blocks: BTreeMap<u64, bool>,
 }
 
@@ -106,27 +106,27 @@ impl Batch {
 /// What the first pass finds.
 #[derive(Default)]
 struct Found {
-    /// The records of whole groups.
+    /// The number of records in whole groups.
     whole: u64,
-    /// For each freed block the last of them that frees it.
+    /// For each freed block the index of the last record that frees it.
     freed_by: FxHashMap<u64, u64>,
-    /// Without the blocks.
+    /// The outcome, without the number of blocks.
     outcome: Outcome,
 }
 
-/// A log that nobody has mounted.
+/// A log that is not mounted.
 pub struct Unmounted<'d> {
     device: LogDevice<'d>,
     map: Arc<LogMap>,
     log_start: Lsn,
     log_end: Lsn,
-    /// It says that it was unmounted.
+    /// Whether its superblock says that it was unmounted.
     is_clean: bool,
     pen: Pen,
 }
 
 impl<'d> Unmounted<'d> {
-    /// Reads the superblocks of the log that lies there, and finds its end.
+    /// Reads the superblocks of the log in these blocks, and finds its end.
     ///
     /// # Errors
     /// Where there is none, or none that can be believed.
@@ -146,17 +146,17 @@ impl<'d> Unmounted<'d> {
         })
     }
 
-    /// Nothing is in it.
+    /// Whether nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.log_start == self.log_end
     }
 
-    /// It was unmounted, and nothing is in it.
+    /// Whether it was unmounted, and nothing is in it.
     pub fn is_clean(&self) -> bool {
         self.is_clean && self.is_empty()
     }
 
-    /// What names the log that lies there. Its end is not looked for.
+    /// The UUID of the log in these blocks. Its end is not looked for.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -164,13 +164,12 @@ impl<'d> Unmounted<'d> {
         Ok(Log::uuid(&LogDevice::new(below, map.clone()))?)
     }
 
-    /// What names it.
+    /// The log's UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.pen.uuid()
     }
 
-    /// Gives a log that was unmounted a name that it has not had before, and flushes. What names it
-    /// now.
+    /// Gives an unmounted log a UUID that it has not had before, and flushes. Returns that.
     ///
     /// # Errors
     /// The device's.
@@ -195,7 +194,7 @@ impl<'d> Unmounted<'d> {
         Log::as_found(&self.device, *self.pen.last_superblock(), self.log_end)
     }
 
-    /// Shows the caller each record and the place where it begins.
+    /// Passes each record to a closure, with the place where it begins.
     ///
     /// # Errors
     /// Where one contradicts itself; the device's.
@@ -210,7 +209,7 @@ impl<'d> Unmounted<'d> {
     /// Brings home what the log holds, and flushes. The log stays as it is.
     ///
     /// # Errors
-    /// Where the log says what cannot be: nothing was written then; the device's.
+    /// Where a record states something impossible: nothing was written then; the device's.
     pub fn replay(&self, home: &Home<'_>) -> Result<Outcome> {
         let mut records = self.log().kept_records(self.log_start)?;
         let Found {
@@ -251,7 +250,7 @@ impl<'d> Unmounted<'d> {
     /// Finds the end of the last whole group, and checks everything up to there.
     fn look_through(&self, home: &Home<'_>, records: &mut Records<'_>) -> Result<Found> {
         let mut found = Found::default();
-        // Of the group whose end has not come yet.
+        // Blocks freed by the group whose end has not come yet.
         let mut freed: Vec<(u64, u64)> = Vec::new();
         let mut wrong = None;
         let mut all = 0;
@@ -290,7 +289,7 @@ impl<'d> Unmounted<'d> {
         Err(Error::Record { lsn, fault })
     }
 
-    /// Says that the log is empty, and flushes.
+    /// Marks the log as empty, and flushes.
     ///
     /// The commit point of a recovery.
     ///
@@ -309,8 +308,8 @@ impl<'d> Unmounted<'d> {
         Ok(())
     }
 
-    /// Writes a group that gives blocks new bytes into an empty log. When this returns it is there
-    /// for good.
+    /// Writes a group that gives blocks new bytes into an empty log. When this returns the group is
+    /// stable.
     ///
     /// The commit point of these changes.
     ///
@@ -359,7 +358,8 @@ impl<'d> Unmounted<'d> {
             self.device.write(self.pen.offset_bytes(at), part)?;
         }
         self.device.flush()?;
-        // Where it is not found again, it does not count for the next recovery either.
+        // The end is searched for as by the next recovery: what is not found here would not count
+        // then either.
         (self.log_start, self.log_end) = (Lsn(head), Log::open(&self.device)?.end());
         Ok(())
     }
@@ -370,8 +370,8 @@ fn parse(lsn: u64, payload: &[u8]) -> Result<Record<'_>> {
     Record::parse(payload).ok_or(Error::Record { lsn, fault })
 }
 
-/// Whether what the record at this index has of a block comes home, and is not of before the block
-/// was freed.
+/// Whether the bytes that the record at this index has of a block come home: no later record frees
+/// the block.
 fn is_live(freed_by: &FxHashMap<u64, u64>, index: u64, block: u64) -> bool {
     let freed = freed_by.get(&block).filter(|_| holds(Rule::FreedAreHeeded));
     freed.is_none_or(|by| index >= *by && holds(Rule::FreedCountForEarlierRecords))
@@ -411,8 +411,8 @@ fn bring_home(home: &Home<'_>, batch: &Batch, freed_by: &FxHashMap<u64, u64>) ->
     Ok(blocks)
 }
 
-/// The blocks as they are at home, in ascending order, those side by side in one request; zeros for
-/// those of which that does not matter.
+/// The blocks as they are at home, in ascending order, adjacent ones read in one request. Blocks
+/// that records give as a whole are zeros.
 fn read_home(home: &Home<'_>, blocks: &BTreeMap<u64, bool>) -> Result<BTreeMap<u64, Vec<u8>>> {
     let size = home.block_bytes as usize;
     let zeros = |(block, _): (&u64, &bool)| (*block, vec![0; size]);

@@ -67,7 +67,7 @@ impl Bench {
         bench
     }
 
-    /// Changes a byte of a block, in an operation of its own: what its caller waits for.
+    /// Changes a byte of a block, in an operation of its own. Returns what its caller waits for.
     fn change(&mut self, block: u64, at: usize, byte: u8) -> Vec<PatchId> {
         let mut wait_for = Vec::new();
         let mut volume = Volume::new(&mut self.store, &mut self.log, self.volume, NOW);
@@ -82,14 +82,14 @@ impl Bench {
         self.try_close().expect("there is room")
     }
 
-    /// Ends the running group; what is on stable storage once its records are.
+    /// Closes the running group. Returns a patch that is stable once its records are.
     fn try_close(&mut self) -> Option<PatchId> {
         self.log.state(&self.store);
         self.log.begin_close();
         (self.log.close(&mut self.store, self.volume, NOW, (1, 0))).ok()
     }
 
-    /// Puts this and what it waits for on stable storage, as far as nobody keeps it from that.
+    /// Puts a patch and what it waits for on stable storage, as far as nothing is held back.
     fn write_out(&mut self, target: PatchId) {
         loop {
             let goal = Goal::Patches(&[target]);
@@ -101,7 +101,7 @@ impl Bench {
         }
     }
 
-    /// Brings home what keeps the start where it is, but for what the running group keeps back.
+    /// Brings home what keeps the start where it is, except for what the running group holds back.
     fn bring_home(&mut self) {
         let running = self.log.state(&self.store).running;
         let mut keeps = Vec::new();
@@ -142,7 +142,7 @@ fn map() -> Arc<LogMap> {
     Arc::new(LogMap::new(BLOCK as u32, [LOG]))
 }
 
-/// Brings the log of a device home: how many groups.
+/// Replays the log of a device. Returns the number of groups.
 fn replayed(device: &MemoryDevice) -> u64 {
     let home = Home {
         device,
@@ -156,8 +156,8 @@ fn replayed(device: &MemoryDevice) -> u64 {
     done.groups
 }
 
-/// A later record of a block has other bytes of it: the start stays before the earlier one until
-/// the block is at home.
+/// A later record of a block has other bytes of it. The start does not move past the earlier record
+/// until the block is at home.
 #[test]
 fn what_a_later_group_changes_keeps_the_start_until_it_is_at_home() {
     let mut bench = Bench::new();
@@ -173,8 +173,7 @@ fn what_a_later_group_changes_keeps_the_start_until_it_is_at_home() {
     assert!(bench.move_start().is_some());
 }
 
-/// Groups are put into the log until it is full: then there is room again once a superblock with a
-/// later start is on the disk.
+/// Groups fill the log. There is room again once a superblock with a later start is on the disk.
 #[test]
 fn room_is_given_back_once_the_start_has_moved() {
     let mut bench = Bench::new();
@@ -197,7 +196,7 @@ fn room_is_given_back_once_the_start_has_moved() {
     assert!(bench.try_close().is_some());
 }
 
-/// What a group comes after on another volume is there before any of its records.
+/// What a group comes after on another volume is stable before any of the group's records.
 #[test]
 fn a_group_waits_for_what_it_comes_after_elsewhere() {
     let mut bench = Bench::new();
@@ -220,8 +219,8 @@ fn a_group_waits_for_what_it_comes_after_elsewhere() {
     );
 }
 
-/// A crash leaves a group behind one that is missing. What the next mount writes in the place of that
-/// one is as long, and does not bring the other one back.
+/// A crash leaves a group behind a missing one. The next mount writes a group of the same length in
+/// place of the missing one; the old group behind it still does not count.
 #[test]
 fn what_a_crash_left_behind_the_end_never_counts() {
     let mut bench = Bench::new();

@@ -49,7 +49,7 @@ fn a_map_leads_to_its_runs_and_back() {
 #[test]
 fn a_group_comes_home_as_often_as_one_likes_and_is_gone_once_the_log_is_empty() {
     let (device, map) = made();
-    // Zeros at the end are not in the record, and come home all the same.
+    // Zeros at the end of the block are not in the record, but come home.
     device
         .write(7 * u64::from(BLOCK), &[9; BLOCK as usize])
         .unwrap();
@@ -83,7 +83,7 @@ fn a_torn_group_does_not_count_and_nothing_of_it_ever_does() {
         .unwrap();
     let written = device.snapshot();
     let blocks: Vec<u64> = RUNS.into_iter().flatten().collect();
-    // The superblock of a mount is there before its records are.
+    // A mount's superblock is on the disk before its records are.
     let records = blocks
         .iter()
         .filter(|b| map.block(8192) <= Some(**b) || **b < 200);
@@ -101,7 +101,7 @@ fn a_torn_group_does_not_count_and_nothing_of_it_ever_does() {
         let done = log.replay(&home(&device)).unwrap();
         assert_eq!((done.groups, done.blocks), (0, 0));
         assert_eq!(block(&device, 7), vec![0; 1024]);
-        // What is written next is not followed by what is left.
+        // The records left behind do not continue what is written next.
         log.write_alone(&[(10, vec![6; 1024])]).unwrap();
         let log = Unmounted::open(&device, &map).unwrap();
         let done = log.replay(&home(&device)).unwrap();
@@ -130,7 +130,7 @@ fn what_a_log_says_of_blocks_that_are_not_its_files_systems_is_refused() {
     }
 }
 
-/// Each span may lead to a block of its own, which recovery would hold in memory.
+/// Each span may change another block, which recovery would hold in memory.
 #[test]
 fn a_record_of_more_spans_than_are_made_is_refused() {
     for (spans, is_refused) in [(2048_u32, false), (2049, true)] {
@@ -197,7 +197,7 @@ fn the_log_goes_around_many_times() {
     }
 }
 
-/// A log in which the longest record of any would be longer than readers take.
+/// A short log, in which the longest record of other logs would be longer than readers take.
 #[test]
 fn what_is_written_into_a_short_log_comes_back() {
     let (device, map) = made();
@@ -213,7 +213,7 @@ fn what_is_written_into_a_short_log_comes_back() {
     }
 }
 
-/// Of more spans than are applied before something is written.
+/// A group with more spans than are applied before blocks are written.
 #[test]
 fn a_long_group_comes_home_in_parts() {
     const BLOCKS: u64 = 9000;
@@ -239,13 +239,13 @@ fn a_long_group_comes_home_in_parts() {
     assert!(after.chunks(BLOCK as usize).zip(&blocks).all(is_home));
 }
 
-/// Blocks that lie side by side are read together, those of which all is in the log not at all, and
-/// the log is read once.
+/// Adjacent blocks are read together, blocks that the log gives as a whole are not read, and the
+/// log is read once.
 #[test]
 fn a_recovery_takes_few_requests() {
     let (device, map) = made();
     let mut log = Unmounted::open(&device, &map).unwrap();
-    // Its records state whole blocks: nothing of what is at home is needed.
+    // The records give whole blocks: nothing at home is needed.
     let blocks: Vec<(u64, Vec<u8>)> = (0..40).map(|b| (b, vec![b as u8 + 1; 1024])).collect();
     log.write_alone(&blocks).unwrap();
     let counting = FaultDevice::new(Arc::new(device), Loss::Nothing);
@@ -295,8 +295,8 @@ fn orphans_do_not_fit_into_a_log_that_is_too_short() {
 fn figures() {
     const LOG_BYTES: u64 = 64 << 20;
     const BLOCK: u64 = 4096;
-    /// Of the file system; those that change lie in its first quarter, as inode tables and bitmaps
-    /// of a new file system do.
+    /// Blocks of the file system. The changed ones are in its first quarter, as the inode tables
+    /// and bitmaps of a new file system are.
     const BLOCKS: u64 = 128 << 8;
     let directory = std::env::temp_dir();
     let file = |name: &str, size_bytes| {
@@ -316,7 +316,7 @@ fn figures() {
     let wafs = Wafs::mount(log.clone(), host_clock()).unwrap();
     let mut records = 0_u64;
     loop {
-        // As the making of a file: three blocks, a few bytes of each.
+        // As when a file is made: a few bytes in each of three blocks.
         let mut payload = RawOperation {
             kind: 1,
             flags: if records % 100 == 99 { ENDS_GROUP } else { 0 },

@@ -1,4 +1,4 @@
-//! What of the log is at home, and moving its start past that.
+//! Which groups of the log are at home, and moving the log's start past them.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::{LffsMechanism, OwnClosed, OwnRunning};
 use crate::rules::{Rule, holds};
 
 impl LffsMechanism {
-    /// Brings up to date what is in the log for good, what is at home, and what is before the start.
+    /// Brings up to date which groups are stable in the log, which are at home, and which are
+    /// before the start.
     pub(super) fn look_at_home(&mut self, store: &Store) {
         while self.transactions.next_committed(store).is_some() {}
         if let Some(gone) = self.transactions.take_moved_past(store).last() {
@@ -38,9 +39,10 @@ impl LffsMechanism {
                     is_back |= by == self.transactions.number;
                     continue;
                 }
-                // What the running group has changed too stays back until that is in the log.
+                // A block that the running group has changed, too, stays back until that is in the
+                // log.
                 is_back |= self.transactions.running.blocks.contains_key(block);
-                // Most are of one run.
+                // Most blocks are of one run, and share a patch.
                 if into.last() != Some(&logged.original) {
                     into.push(logged.original);
                 }
@@ -50,7 +52,7 @@ impl LffsMechanism {
                 break;
             }
         }
-        // While the running group is being closed it cannot be waited for: it waits for the room.
+        // A running group that is being closed is not waited for: it waits for room itself.
         if is_back && !self.transactions.is_closing {
             into.extend(self.transactions.running.hold);
         }
@@ -94,8 +96,8 @@ impl LffsMechanism {
     }
 }
 
-/// Whether what the group with this number, which is in the log, says of the block is not needed
-/// any more.
+/// Whether the records of a block in the group with this number, which is in the log, are no longer
+/// needed.
 fn is_home(
     groups: &Transactions<OwnRunning, OwnClosed>,
     store: &Store,

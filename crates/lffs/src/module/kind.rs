@@ -12,7 +12,7 @@ use crate::pen::Pen;
 use crate::place::LogMap;
 use crate::rules::Rule;
 
-/// Where the log is, and who waits for it.
+/// Where the log is, and which operations wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// In a file of the file system.
@@ -56,12 +56,12 @@ impl Variant {
         }
     }
 
-    /// Operations wait for their records.
+    /// Whether operations wait for their records.
     pub const fn is_sync(self) -> bool {
         matches!(self, Variant::OneSync | Variant::TwoSync) || self.gathers()
     }
 
-    /// They let others come that share the write.
+    /// Whether these operations first wait a moment for others to share the write.
     pub const fn gathers(self) -> bool {
         matches!(self, Variant::OneGroup | Variant::TwoGroup)
     }
@@ -70,11 +70,11 @@ impl Variant {
 /// Where a mechanism's log is.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What it is written with; nothing is in it.
+    /// The writer of the log, which is empty.
     pub pen: Pen,
     /// Where its blocks are: in blocks of the volume.
     pub map: Arc<LogMap>,
-    /// They are blocks of the file system, and not behind it.
+    /// Whether they are blocks of the file system, and not behind it.
     pub is_inside: bool,
 }
 

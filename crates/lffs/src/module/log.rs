@@ -14,13 +14,13 @@ use crate::rules::{Rule, holds};
 
 /// Blocks that one operation may change at most; in a small log it is a tenth of the log's blocks.
 const MOST_PER_SCOPE: u64 = 1024;
-/// What a block that is changed takes in the log at most, beside its bytes.
+/// Bytes that a changed block takes in the log at most, beside its contents.
 const AROUND_BLOCK_BYTES: u64 = 64;
-/// How often the log's start is moved past what is at home, though there is room.
+/// How often the log's start is moved past groups that are at home, even if there is room.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl LffsMechanism {
-    /// What a block that is changed takes in the log at most.
+    /// Bytes that a changed block takes in the log at most.
     fn per_block_bytes(&self) -> u64 {
         u64::from(self.map.block_bytes()) + AROUND_BLOCK_BYTES
     }
@@ -32,7 +32,7 @@ impl LffsMechanism {
         (blocks / 10).min(MOST_PER_SCOPE)
     }
 
-    /// What the running group takes in the log, with `more` blocks.
+    /// Bytes that the running group takes in the log at most, with `more` blocks more.
     fn size_bytes(&self, more: u64) -> u64 {
         let open =
             (self.current.changes.blocks() + self.transactions.running.expected.len()) as u64;
@@ -40,7 +40,7 @@ impl LffsMechanism {
         self.transactions.running.own.record_bytes + more + u64::from(self.map.block_bytes())
     }
 
-    /// What of the log is in use.
+    /// Bytes of the log that are in use.
     pub(super) fn used(&self) -> u64 {
         self.pen.head - self.start
     }
@@ -49,8 +49,8 @@ impl LffsMechanism {
         self.pen.most_bytes().saturating_sub(self.used())
     }
 
-    /// Blocks that the operation under way may change; while the group is being closed, what was put
-    /// off. The list of orphans and the counters come after that.
+    /// Blocks that the operation under way may change; while the group is being closed, the
+    /// operations that were put off. The list of orphans and the counters come after these.
     pub(super) fn blocks_left(&self) -> usize {
         let reserve = self.reserve();
         let left = match self.transactions.is_closing {
@@ -63,8 +63,8 @@ impl LffsMechanism {
         left as usize
     }
 
-    /// No patch states a checksum that a block has only on the disk. So a block with such a
-    /// checksum is logged as a whole, once, with the bytes that the disk will have.
+    /// Logs blocks with a checksum as a whole, once, with the bytes that the disk will have: only
+    /// the disk's version has the checksum, and no patch states it.
     fn log_sealed(&mut self, store: &Store, volume: VolumeId) {
         let is_sealed = |block: &&u64| store.seal_of(volume, **block).is_some();
         let mut sealed: Vec<(u64, Buffer)> =
@@ -162,8 +162,8 @@ impl LffsMechanism {
 impl Log for LffsMechanism {
     fn state(&mut self, store: &Store) -> LogState {
         self.look_at_home(store);
-        // Of a third of the log there can be one that is written, one that is brought home, and
-        // this one.
+        // At a third of the log, there is room for one group that is written, one that is brought
+        // home, and this one.
         let limit = self.pen.log_bytes() / 3;
         let reserve = self.reserve();
         let running = &self.transactions.running;
@@ -175,7 +175,7 @@ impl Log for LffsMechanism {
             running: running.hold,
             last: self.transactions.last,
             is_large: self.size_bytes(0) > limit,
-            // For one more operation, and then for what is put off.
+            // Twice the reserve: for one more operation, then for what is put off.
             is_full: self.size_bytes(2 * reserve) > self.free_bytes(),
             is_filling: self.used() > self.pen.most_bytes() / 2 || is_due,
             commits: self.counted.groups,

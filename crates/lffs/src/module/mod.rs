@@ -33,10 +33,10 @@
 //!
 //! # Contents
 //!
-//! Contents are not logged and not waited for: a new file may show what its blocks held before. But
-//! those go into the log that the layout orders after a change of the running group (the end of a
-//! last block, zeroed once the size hides it), those of a block of which the log has bytes, and
-//! those that are written under a patchgroup.
+//! Contents are not logged and not waited for: a new file may show what its blocks held before.
+//! Exceptions go into the log: contents that the layout orders after a change of the running group
+//! (the end of a last block, zeroed once the size hides it), contents of a block of which the log
+//! has bytes, and contents that are written under a patchgroup.
 
 mod home;
 mod kind;
@@ -58,10 +58,10 @@ use crate::rules::{Rule, holds};
 
 pub use kind::{Setup, Variant};
 
-/// What of the running group only this log keeps: its records.
+/// The part of the running group that only this log has: its records.
 #[derive(Debug, Default)]
 struct OwnRunning {
-    /// What operations changed that are over.
+    /// The changes of operations that are over.
     records: Vec<Vec<u8>>,
     /// Their length.
     record_bytes: u64,
@@ -74,24 +74,24 @@ struct Current {
     changes: Changes,
     /// The operation after it, which has begun and changed nothing yet.
     next: Option<About>,
-    /// What that one has freed.
+    /// The blocks that the next operation has freed.
     freed_by_next: Vec<(u64, bool)>,
-    /// Whether it has changed what its caller waits for.
+    /// Whether the operation under way has changed something that its caller waits for.
     awaited: Awaited,
 }
 
-/// What of a group that is in the log, or on its way there, only this log keeps.
+/// The part that only this log has of a group that is in the log, or on its way there.
 #[derive(Debug)]
 struct OwnClosed {
-    /// Its records, from where to where.
+    /// Where its records begin and end.
     start: u64,
     end: u64,
     /// The length of the last one.
     last_bytes: u64,
 }
 
-/// The names that the rules of all logs have here. What the shared part calls a transaction is a
-/// group of operations.
+/// This log's names of the rules that all logs have. A transaction of the shared part is a group of
+/// operations here.
 static RULES: LogRules = LogRules {
     hold_after_earlier_hold: Rule::GroupAfterEarlierGroup.id(),
     after_other_volumes: Rule::RecordsAfterOtherVolumes.id(),
@@ -103,7 +103,7 @@ static RULES: LogRules = LogRules {
     room_is_free_once_tail_moved: Rule::RoomIsFreeOnceStartMoved.id(),
 };
 
-/// What it has counted.
+/// Counts since the mount, for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     records: u64,
@@ -129,7 +129,7 @@ pub struct LffsMechanism {
     /// The start that is on the disk.
     start: u64,
     counted: Counted,
-    /// The time, and that of the last checkpoint.
+    /// The time now, and the time of the last checkpoint.
     now: Duration,
     last_checkpoint: Duration,
 }
@@ -157,7 +157,8 @@ impl LffsMechanism {
         }
     }
 
-    /// The operation before is over: what it changed becomes a record, as the blocks are now.
+    /// Ends the operation before: its changes become a record, with the bytes that the blocks have
+    /// now.
     fn end_record(&mut self, store: &Store) {
         let Current {
             about,

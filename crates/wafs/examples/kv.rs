@@ -83,7 +83,7 @@ impl Store {
             WafsError::TooLong { .. } => "the store is too large for its log".into(),
             other => Box::<dyn Error>::from(other),
         })?;
-        // Only once it is on the disk may the others go.
+        // Only once the snapshot is on the disk may the records before it go.
         self.log.sync(lsn)?;
         Ok(self.log.checkpoint(lsn)?)
     }

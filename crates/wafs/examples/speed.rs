@@ -17,7 +17,7 @@ const ROUNDS: usize = 5;
 struct Work {
     len: usize,
     count: usize,
-    /// A sync after every so many.
+    /// The number of records between two syncs.
     sync_every: usize,
 }
 
@@ -30,7 +30,7 @@ impl Work {
 fn make(path: &Path, work: Work) {
     let size = 8192 + (work.count * (work.len + 48)) as u64 + (1 << 20);
     let device = FileDevice::create(path, size).unwrap();
-    // As of a log in use: its blocks are there.
+    // Zeros are written first, as in a log in use: its blocks exist.
     let zeros = vec![0; 1 << 20];
     (0..size >> 20).for_each(|at| device.write(at << 20, &zeros).unwrap());
     Wafs::make(&device, [7; 16], 0).unwrap();
@@ -63,7 +63,7 @@ fn append_mapped(path: &Path, work: Work) -> f64 {
     append(Arc::new(MappedDevice::open(path).unwrap()), work)
 }
 
-/// `write(2)` into a file whose blocks are there, as `dd conv=notrunc` does.
+/// `write(2)` into a file whose blocks exist, as `dd conv=notrunc` does.
 fn append_file(path: &Path, work: Work) -> f64 {
     let mut file = File::options().write(true).open(path).unwrap();
     let payload = vec![b'x'; work.len];
@@ -102,7 +102,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// A file, and what is done with it.
+/// A file, and the function that appends to it.
 type Side<'a> = (&'a Path, fn(&Path, Work) -> f64);
 
 fn row(name: &str, work: Work, ours: Side<'_>, theirs: Option<Side<'_>>) {

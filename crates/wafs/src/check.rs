@@ -1,4 +1,4 @@
-//! Looking at a whole log.
+//! Checking a whole log.
 
 use crate::read::Log;
 use crate::{Lsn, Result, WafsError};
@@ -15,7 +15,7 @@ pub struct CheckReport {
     pub records: u64,
     /// The length of their payloads.
     pub payload_bytes: u64,
-    /// Whether the last mount was ended.
+    /// Whether the last mount was unmounted.
     pub was_unmounted: bool,
     /// What is wrong, in words; a log that a crash interrupted has nothing wrong with it.
     pub damage: Vec<String>,

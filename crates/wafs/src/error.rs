@@ -48,8 +48,8 @@ pub enum WafsError {
         /// What is wrong with the second one.
         second: String,
     },
-    /// The superblock in use is older than the log: the newer one is damaged, and what the log
-    /// began with was overwritten since.
+    /// The superblock in use is older than the log: the newer one is damaged, and records from the
+    /// older one's start on were overwritten.
     #[error(
         "{device}: the newer superblock is damaged, and the older one says that the log begins at \
          LSN {start}, where LSN {found} is now"

@@ -98,10 +98,11 @@ impl Superblock {
         crc32c::crc32c(copy.as_bytes())
     }
 
-    /// A superblock that can be believed, on a device of this size; what is wrong with it otherwise.
+    /// Reads a superblock, which must fit a device of this size.
     ///
     /// # Errors
-    /// Of a superblock with the right magic number, what is wrong with it; `None` for one without.
+    /// What is wrong with a superblock that has the right magic number; `None` for a sector without
+    /// it.
     pub fn read(sector: &[u8], size_bytes: u64) -> Result<Superblock, Option<String>> {
         let (sb, _) = Superblock::read_from_prefix(sector).map_err(|_| None)?;
         if sb.magic != MAGIC {
@@ -110,7 +111,7 @@ impl Superblock {
         if holds(Rule::SuperblockChecksum) && sb.checksum != sb.right_checksum() {
             return Err(Some("its checksum is wrong".into()));
         }
-        // A later version may mean other things by the rest: its number is all that is looked at.
+        // In a later version other fields may have other meanings: only the version is looked at.
         if sb.version != VERSION {
             return Ok(sb);
         }
@@ -198,7 +199,7 @@ pub fn checksum(payload: &[u8]) -> u32 {
     crc32c::crc32c(payload)
 }
 
-/// What the checksums of a log's records begin with.
+/// The value that the checksums of a log's records start from.
 pub fn seed(uuid: &[u8; 16]) -> u32 {
     crc32c::crc32c(uuid)
 }
@@ -273,12 +274,12 @@ impl Circle {
         LOG_OFFSET_BYTES + lsn.0 % self.log_bytes
     }
 
-    /// How far it is from an LSN to where the log turns.
+    /// How many bytes lie between an LSN and the place where the log turns.
     pub fn bytes_to_turn(self, lsn: Lsn) -> u64 {
         self.log_bytes - lsn.0 % self.log_bytes
     }
 
-    /// The free bytes of a log with this start and end: those of all blocks that contain neither.
+    /// The free bytes of a log with this start and end: all blocks but those of the two.
     pub fn free_bytes(self, start: Lsn, end: Lsn) -> u64 {
         let from = match holds(Rule::EndKeepsOffBlockOfStart) {
             true => start.block_start().0,

@@ -21,12 +21,12 @@
 //!
 //! # How it is done
 //!
-//! The end is not recorded: it is found. The superblock says where everything was on the device,
-//! and from there the records follow one another as long as each has the right checksums, the LSN
-//! of its own place, and the number of the mount that the superblock names. The number keeps out
-//! what a crash left behind the end: each mount has its own, which is on the device before anything
-//! is appended. A checkpoint writes the superblock into the other one of two slots, and room is
-//! used again once that is on the device.
+//! The end is not stored: it is found. The superblock says up to where everything was on the
+//! device. From there the records follow one another as long as each has the right checksums, the
+//! LSN of its own place, and the number of the mount that the superblock names. This number shuts
+//! out records that a crash left behind the end: each mount has its own, which is on the device
+//! before anything is appended. A checkpoint writes the superblock into the other one of two slots,
+//! and room is used again once that is on the device.
 //!
 //! Depends on `device` and `rules` only.
 

@@ -62,7 +62,7 @@ pub struct Figures {
     pub checkpoints: u64,
     /// How many times the log turned.
     pub turns: u64,
-    /// How many times somebody who appended waited for the device.
+    /// How many times an append waited for the device.
     pub waits: u64,
 }
 
@@ -77,18 +77,18 @@ pub struct Wafs {
     recovered: Recovered,
     clock: Clock,
     state: Mutex<State>,
-    /// Something of `state` changed that somebody may wait for.
+    /// Signals changes of `state` that a caller may wait for.
     changed: Condvar,
-    /// The last one on the device; held while the next one is written.
+    /// The superblock on the device; locked while the next one is written.
     superblock: Mutex<Superblock>,
 }
 
-/// What one caller writes.
+/// What one caller writes at once.
 struct Writing<'a> {
     chunks: Vec<Chunk>,
     /// Whole blocks of a long payload, and where they go.
     long: (Lsn, &'a [u8]),
-    /// Behind all of it.
+    /// The LSN behind all of it.
     end: Lsn,
 }
 
@@ -114,10 +114,10 @@ struct State {
     submitted: Lsn,
     /// Everything before it is on the device for good.
     stable: Lsn,
-    /// The record that ends there.
+    /// The record that ends at `stable`.
     stable_last: Option<Lsn>,
-    /// Somebody writes. One does at a time: the last block is written again and again, and its
-    /// writes must not overtake each other.
+    /// Whether a caller writes. Only one does at a time: the last block is written again and again,
+    /// and its writes must not overtake each other.
     is_busy: bool,
     /// Why nothing is written any more.
     failure: Option<WafsError>,
@@ -154,7 +154,8 @@ impl Wafs {
         Ok(device.flush()?)
     }
 
-    /// What stands before an empty log of this length: [`LOG_OFFSET_BYTES`] bytes.
+    /// The superblocks of an empty log of this length, which come before it: [`LOG_OFFSET_BYTES`]
+    /// bytes.
     pub fn superblocks(log_bytes: u64, uuid: [u8; 16], now: u64) -> Vec<u8> {
         let mut superblock = Superblock {
             magic: MAGIC,
@@ -181,8 +182,8 @@ impl Wafs {
         blocks
     }
 
-    /// Says for good that a log is a file system's, which [`mount`](Self::mount) then refuses. Does
-    /// nothing where it says so already.
+    /// Marks a log for good as a file system's, which [`mount`](Self::mount) then refuses. Does
+    /// nothing where it is marked already.
     ///
     /// # Errors
     /// Where there is no log, where it cannot be believed, and where the device fails.
@@ -198,8 +199,8 @@ impl Wafs {
         Ok(device.flush()?)
     }
 
-    /// Mounts a log for writing: finds its end, and makes sure that what a crash left behind that
-    /// never counts.
+    /// Mounts a log for writing: finds its end, and makes sure that records that a crash left
+    /// behind the end never count.
     ///
     /// # Errors
     /// Where there is no log, where it is a file system's or cannot be believed, and where the device
@@ -248,8 +249,8 @@ impl Wafs {
             clock,
             device,
         };
-        // What was found is only known to be in the host's cache: the superblock must not name it
-        // before it is on the device.
+        // The records found may be in the host's cache only. They must be on the device before the
+        // superblock names them.
         if holds(Rule::EndIsStable) {
             wafs.flush()?;
         }
@@ -344,7 +345,7 @@ impl Wafs {
         let mut state = self.state.lock();
         loop {
             state.check()?;
-            // Somebody writes when there are so many; see `write_when_many`.
+            // With so many full chunks some caller writes; see `write_when_many`.
             let has_room = state.memory.full_chunks() < MOST_CHUNKS && !is_writer;
             if has_room || !state.is_busy {
                 return Ok(state);
@@ -482,13 +483,14 @@ impl Wafs {
         let mut written = self.superblock.lock();
         let state = self.state.lock();
         state.check()?;
-        // Of several checkpoints at a time the latest start counts.
+        // Checkpoints may overlap: the latest start counts.
         let start = start.max(state.start);
         let known_end = match holds(Rule::EndIsStable) {
             true => state.stable.max(start),
             false => state.memory.head(),
         };
-        // Of the record before a start that is not stable nobody will ask.
+        // If the log begins behind the stable end, the record before that place is not named: no
+        // reader needs it.
         let last = state.stable_last.filter(|_| known_end == state.stable);
         let last_record_bytes = last.map_or(0, |last| known_end.0 - last.0);
         drop(state);

@@ -34,7 +34,7 @@ impl Chunk {
     }
 }
 
-/// What was appended and not handed to the device.
+/// Bytes that were appended and not yet handed to the device.
 pub(crate) struct Memory {
     circle: Circle,
     slabs: Arc<Slabs>,
@@ -44,12 +44,13 @@ pub(crate) struct Memory {
     open_start: Lsn,
     /// Where the next byte goes.
     head: Lsn,
-    /// Everything before it is in chunks that are full or were taken.
+    /// Everything before it is in full chunks, or was taken.
     closed: Lsn,
 }
 
 impl Memory {
-    /// Nothing was appended: the log ends at `head`, in a block that begins with `block`.
+    /// Memory of a log that ends at `head`, in a block that begins with `block`; nothing was
+    /// appended yet.
     pub(crate) fn new(circle: Circle, head: Lsn, block: &[u8]) -> Memory {
         let slabs = Slabs::new(SPARE_BYTES);
         let mut open = slabs.take(CHUNK_BYTES as usize);
@@ -100,7 +101,7 @@ impl Memory {
         (self.open_start, self.closed) = (self.head, self.head);
     }
 
-    /// How much the open chunk takes: it ends where the log turns.
+    /// How many bytes fit into the open chunk, which ends where the log turns at the latest.
     fn room(&self) -> usize {
         CHUNK_BYTES.min(self.circle.bytes_to_turn(self.open_start)) as usize
     }

@@ -8,24 +8,23 @@ use crate::{Lsn, Result, WafsError};
 use backstitch_device::BlockDevice;
 use zerocopy::FromBytes;
 
-/// What is read at a time of records that are looked at once: little enough to stay in a
+/// Bytes that are read at a time where each record is looked at once: few enough to stay in a
 /// processor's cache.
 const WINDOW_BYTES: u64 = 64 << 10;
-/// What the search for the end reads at a time at most: one request of many that a disk answers at
-/// its full speed.
+/// Bytes that the search for the end reads at a time at most: enough for a disk's full speed.
 const LARGEST_PIECE_BYTES: u64 = 1 << 20;
 /// The longest part of a log that [`Log::kept_records`] keeps in memory.
 const MOST_KEPT_BYTES: u64 = 64 << 20;
 
-/// How far is read behind what is asked for.
+/// How far to read ahead.
 #[derive(Clone, Copy, Debug)]
 enum Ahead {
     /// Not at all.
     Nothing,
-    /// To a multiple of this many bytes, so that the device sees long reads at good places.
+    /// To a multiple of this many bytes, so that the device sees long, aligned reads.
     Window(u64),
-    /// As far as was read so far, and a block at least: what is read in vain is at most as much as
-    /// what was needed. Never more than [`LARGEST_PIECE_BYTES`].
+    /// As many bytes as were read so far, at least a block: so at most half of all reading is in
+    /// vain. Never more than [`LARGEST_PIECE_BYTES`].
     AsMuchAgain,
     /// To the limit.
     Everything,
@@ -76,7 +75,7 @@ impl Window {
         }
     }
 
-    /// Where a read of what ends at `needed` is to end.
+    /// Where to end a read of bytes that end at `needed`.
     fn read_end(&self, needed: Lsn, limit: Lsn) -> Lsn {
         let end = match self.ahead {
             Ahead::Nothing => needed.0,
@@ -104,7 +103,8 @@ impl Window {
         Ok(&self.bytes[start..start + len as usize])
     }
 
-    /// Reads ahead as far as that goes: what is behind the end of a log need not be readable.
+    /// Reads ahead where possible; where that fails, only what is needed. What is behind the end of
+    /// a log need not be readable.
     fn fill(&mut self, place: &Place<'_>, at: Lsn, len: u64, limit: Lsn) -> Result<()> {
         let needed = at.plus(len);
         let wanted = self.read_end(needed, limit);
@@ -198,7 +198,7 @@ impl<'d> Records<'d> {
         }
     }
 
-    /// Goes back to the first one. What is still in memory is not read again.
+    /// Goes back to the first record. What is still in memory is not read again.
     pub fn rewind(&mut self) {
         self.next = self.first;
     }
@@ -241,7 +241,7 @@ fn previous(header: &RecordHeader) -> Option<Lsn> {
     before.filter(|_| back > 0).map(Lsn)
 }
 
-/// A log that is only read, as it was found on a device. Somebody else may go on writing it; see
+/// A log that is only read, as it was found on a device. Another program may go on writing it; see
 /// [`refresh`](Self::refresh).
 pub struct Log<'d> {
     pub(crate) place: Place<'d>,
@@ -268,8 +268,8 @@ impl<'d> Log<'d> {
         Ok(log)
     }
 
-    /// A log that was opened before, when it had this superblock and this end. Nothing is read; which
-    /// record is the last is not known.
+    /// A log that was opened before, with the superblock and the end that it had then. Nothing is
+    /// read; the last record is not known.
     pub fn as_found(device: &'d dyn BlockDevice, superblock: Superblock, end: Lsn) -> Log<'d> {
         Log {
             place: Place {
@@ -304,7 +304,7 @@ impl<'d> Log<'d> {
         self.last_time = self.superblock.time.get();
     }
 
-    /// Looks again for the start and the end, which somebody who writes the log may have moved.
+    /// Looks again for the start and the end, which a program that writes the log may have moved.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -318,8 +318,8 @@ impl<'d> Log<'d> {
         self.look_for_end()
     }
 
-    /// Follows the records from a place up to which everything was on the device, as long as they
-    /// are the latest mount's.
+    /// Follows the records from the place up to which everything was on the device, as long as the
+    /// latest mount appended them.
     fn look_for_end(&mut self) -> Result<()> {
         let start = self.start();
         let limit = start.block_start().plus(self.place.circle.log_bytes);
@@ -346,9 +346,9 @@ impl<'d> Log<'d> {
         }
     }
 
-    /// Checks that the log ends here, where a record stands that does not continue it. It does if
-    /// the record is left from an earlier round or mount. A record of a later round or mount means
-    /// that this superblock is out of date.
+    /// Checks that the log ends at a record that does not continue it. It does if the record is
+    /// left from an earlier round or mount. A record of a later one means that this superblock is
+    /// out of date.
     fn stop_at(&self, header: &RecordHeader) -> Result<()> {
         let is_later = header.lsn.get() > self.end.0;
         if is_later || header.mount.get() > self.superblock.mount.get() {
@@ -376,7 +376,7 @@ impl<'d> Log<'d> {
         self.last.filter(|last| *last >= self.start())
     }
 
-    /// The record before the end, even if a checkpoint has let it go.
+    /// The length of the record before the end, even if a checkpoint has let that go.
     pub fn last_record_bytes(&self) -> u64 {
         self.last.map_or(0, |last| self.end.0 - last.0)
     }

@@ -1,6 +1,5 @@
-//! Every kind of crash: at any moment, with any part of what was not flushed lost or torn, with
-//! work, process deaths and further crashes behind it; and the same with each rule switched off,
-//! where it must be seen.
+//! Crashes at any moment, with any part of what was not flushed lost or torn, after work, process
+//! deaths and earlier crashes. The same with each rule switched off, which must be noticed.
 
 use backstitch_device::{BlockDevice, MemoryDevice, RecordingDevice, materialise_torn};
 use backstitch_rules::Site;
@@ -11,12 +10,12 @@ use fastrand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The log turns every few dozen records.
+/// The size of a device whose log turns every few dozen records.
 const SHORT_BYTES: usize = 2 * 4096 + 6 * 4096;
-/// The same with records that are written from where they are.
+/// The same for long records, which are written from the caller's memory.
 const LONG_BYTES: usize = 2 * 4096 + 160 * 4096;
-/// Few lengths, so that what a crash left behind often lies where the next record ends. With its
-/// header a record takes up a sector, two, or a block with those of the second half.
+/// Payload lengths: few, so that records left by a crash often lie where the next record ends. With
+/// its header a record of the second half takes a sector, two, or a block.
 const LENGTHS: [usize; 8] = [0, 24, 1000, 4000, 472, 472, 984, 4056];
 const LONG_LENGTHS: [usize; 4] = [24, 4056, 131_072, 140_000];
 /// Disks write sectors wholly or not at all, memory words.
@@ -25,12 +24,12 @@ const UNITS_BYTES: [usize; 2] = [512, 8];
 /// What is known of a log.
 #[derive(Clone, Default)]
 struct Known {
-    /// All records that were appended and may be there, from the oldest that may be kept on.
+    /// All records that may be on the device, from the oldest that may be kept on.
     records: Vec<(Lsn, Vec<u8>)>,
-    /// Where the log certainly begins at the earliest, and at the latest.
+    /// The earliest and the latest place where the log may begin.
     earliest_start: Lsn,
     latest_start: Lsn,
-    /// Everything before it is there.
+    /// Everything before it is on the device.
     stable: Lsn,
     /// Behind the last record.
     end: Lsn,
@@ -42,10 +41,10 @@ fn expect(is_right: bool, what: impl FnOnce() -> Wrong) -> Result<(), Wrong> {
     if is_right { Ok(()) } else { Err(what()) }
 }
 
-/// Compares a log with what is known, and says what is known now that it was looked at.
+/// Compares a log with what is known, and returns what is known after that.
 fn compare(device: &dyn BlockDevice, known: &Known) -> Result<Known, Wrong> {
     let report = check(device).map_err(|error| error.to_string())?;
-    // A torn superblock is what a crash may leave.
+    // A crash may leave a torn superblock.
     let damage = report
         .damage
         .iter()
@@ -96,7 +95,7 @@ fn compare(device: &dyn BlockDevice, known: &Known) -> Result<Known, Wrong> {
 struct Life {
     device: Arc<RecordingDevice>,
     base: Vec<u8>,
-    /// What was known once so many things were recorded.
+    /// What was known at each length of the recording.
     moments: Vec<(usize, Known)>,
     known: Known,
     clock: Clock,
@@ -122,7 +121,7 @@ impl Life {
         self.moments.push((self.device.len(), self.known.clone()));
     }
 
-    /// One mount with some work. A mount that is not ended dies with its process.
+    /// One mount with some work. Without an unmount the process dies.
     fn work(&mut self, rng: &mut Rng) -> Result<(), Wrong> {
         let wrong = |error: WafsError| error.to_string();
         let wafs = Wafs::mount(self.device.clone(), self.clock.clone()).map_err(wrong)?;
@@ -134,7 +133,8 @@ impl Life {
                     let count = self.known.records.len();
                     let to = rng.usize(count / 2..=count);
                     let start = self.known.records.get(to).map_or(self.known.end, |r| r.0);
-                    // It may be there as soon as it is asked for, and is there afterwards.
+                    // The new start may be on the device as soon as the checkpoint begins, and is
+                    // once it returns.
                     self.known.latest_start = start;
                     self.remember();
                     wafs.checkpoint(start).map_err(wrong)?;
@@ -176,7 +176,7 @@ impl Life {
         }
     }
 
-    /// What a power cut leaves, and what is known of it.
+    /// The device after a power cut, and what is known of it.
     fn power_cut(&self, rng: &mut Rng) -> (Vec<u8>, Known) {
         let records = self.device.records();
         let cut = rng.usize(0..=records.len());
@@ -198,8 +198,8 @@ impl Life {
                 is_kept
             },
         );
-        // Of what was promised all before the cut counts; of what may be there, all that was begun
-        // before the next moment.
+        // What was promised before the cut must be there; what was begun before the next moment may
+        // be.
         let after = self.moments.partition_point(|(at, _)| *at <= cut);
         let mut known = self.moments[after - 1].1.clone();
         if let Some((_, next)) = self.moments.get(after) {
@@ -212,10 +212,10 @@ impl Life {
     }
 }
 
-/// Lives, each after the crash of the one before it.
+/// Several lives, each on the device that the crash of the one before left.
 fn lives(seed: u64, count: usize) -> Result<(), Wrong> {
     let mut rng = Rng::with_seed(seed);
-    // Whole sectors all along: records end where those before a crash did.
+    // Lengths of whole sectors: records end where those before a crash did.
     let (size_bytes, lengths) = match seed % 8 {
         7 => (LONG_BYTES, &LONG_LENGTHS[..]),
         _ => (SHORT_BYTES, &LENGTHS[rng.usize(..2) * 4..]),
@@ -224,7 +224,7 @@ fn lives(seed: u64, count: usize) -> Result<(), Wrong> {
     let clock: Clock = Arc::new(move || time.fetch_add(1, Ordering::Relaxed));
     let mut base = vec![0; size_bytes];
     let mut known = Known::default();
-    // A log that was on the device before: its records are no records of this one.
+    // First another log on the device: its records must never count.
     for uuid in 0..2 {
         let device = MemoryDevice::from_bytes(base);
         Wafs::make(&device, [uuid; 16], 0).map_err(|error| error.to_string())?;
@@ -246,7 +246,7 @@ fn lives(seed: u64, count: usize) -> Result<(), Wrong> {
         for _ in 0..rng.usize(1..4) {
             life.work(&mut rng)?;
             life.known = compare(&*life.device, &life.known).map(|found| Known {
-                // What a process that died has written is there; a power cut may still lose it.
+                // The writes of a process that died are there; a power cut may still lose them.
                 stable: life.known.stable,
                 ..found
             })?;

@@ -1,5 +1,5 @@
-//! The life of a log without crashes: what is read back, a full log, many writers, devices that
-//! fail, images that mean harm.
+//! The life of a log without crashes: what is read back, a full log, many writers, failing devices,
+//! hostile images.
 
 use backstitch_device::{
     BlockDevice, DeviceError, Fault, FaultDevice, FaultKind, FaultLength, Loss, MappedDevice,
@@ -68,7 +68,7 @@ fn records_are_read_by_lsn_in_order_and_backwards() {
         at = previous;
     }
     assert_eq!(at, None);
-    // Nobody who reads sees what was not written; afterwards all.
+    // A reader sees exactly what was written.
     let reader = Log::open(&*device).unwrap();
     assert_eq!(reader.end(), wafs.end());
     let error = reader.records(Lsn(wafs.end().0 + 8)).err();
@@ -123,7 +123,7 @@ fn a_full_log_says_so_and_a_checkpoint_makes_room() {
     };
     assert_eq!((needed_bytes, lsns.len()), (1040, 15));
     assert_eq!(free_bytes, wafs.free_bytes());
-    // What is smaller still fits, to the last byte.
+    // A smaller record still fits, to the last byte.
     wafs.append(&vec![1; free_bytes as usize - 40]).unwrap();
     assert_eq!(wafs.free_bytes(), 0);
     assert!(matches!(wafs.append(&[]), Err(WafsError::Full { .. })));
@@ -218,7 +218,7 @@ fn one_flush_serves_many_writers() {
     });
     let flushes = device.1.load(Ordering::Relaxed) - before;
     assert!(flushes < 200, "400 records took {flushes} flushes");
-    // Each writer's records are there in his order.
+    // Each writer's records are in that writer's order.
     let all = payloads(&mut wafs.records(Lsn(0)).unwrap());
     assert_eq!(all.len(), 400);
     for writer in 0..8 {
@@ -325,14 +325,14 @@ fn what_is_no_log_is_told_from_one_that_is_damaged() {
         bytes[at] ^= 1;
         MemoryDevice::from_bytes(bytes)
     };
-    // A byte of a payload that was acknowledged: told by the check, and by who reads it.
+    // A byte of an acknowledged payload: the check reports it, and so does a reader.
     let device = damaged(8192 + lsn.0 as usize + 41);
     let report = check(&device).unwrap();
     assert_eq!((report.records, report.damage.len()), (0, 1), "{report:?}");
     let log = Log::open(&device).unwrap();
     let error = log.records(lsn).unwrap().next().unwrap_err();
     assert!(error.to_string().contains("payload is damaged"), "{error}");
-    // A byte of the newer superblock: the older one says what the log was before the unmount.
+    // A byte of the newer superblock: the older one describes the log before the unmount.
     let device = MemoryDevice::from_bytes(whole.clone());
     let newer = Log::open(&device).unwrap();
     let block = newer.superblock().block();
@@ -344,7 +344,7 @@ fn what_is_no_log_is_told_from_one_that_is_damaged() {
     bytes[4096 + 40] ^= 1;
     let error = Log::open(&MemoryDevice::from_bytes(bytes)).err().unwrap();
     assert!(matches!(error, WafsError::Superblocks { .. }), "{error}");
-    // A version of later days.
+    // A later version.
     let mut bytes = whole;
     for block in [0, 4096] {
         bytes[block + 8] = 9;
@@ -359,8 +359,9 @@ fn what_is_no_log_is_told_from_one_that_is_damaged() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Bytes of the superblocks and of the log changed at will, with checksums made right again in
-    /// half of the cases: an answer or an error, and no write outside the device.
+    /// Random bytes of the superblocks and of the log are changed; in half of the cases the
+    /// checksums are made right again. Every call returns a result or an error, and nothing is
+    /// written outside the device.
     #[test]
     fn an_image_that_means_harm_is_survived(
         changes in prop::collection::vec((0..8192 + 600_usize, any::<u8>()), 1..20),

@@ -64,7 +64,7 @@ impl BlockDevice for Noting {
     }
 }
 
-/// A log of 16 MiB with so many records of 200 bytes, as a crash leaves it; and its end.
+/// A log of 16 MiB with this many records of 200 bytes, as a crash leaves it; and its end.
 fn crashed(records: usize) -> (Arc<MemoryDevice>, u64) {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     Wafs::make(&*device, [1; 16], 0).unwrap();
@@ -86,7 +86,8 @@ fn the_end_is_found_with_few_requests_and_little_is_read_behind_it() {
         assert_eq!(log.end(), Lsn(end));
         let (requests, bytes, last) = device.take();
         println!("{records} records, {end} bytes: {requests} requests, {bytes} bytes to {last}");
-        // As much again as is in use, in whole blocks, and never more than a piece of 1 MiB.
+        // At most twice what is in use, in whole blocks, and never more than a piece of 1 MiB
+        // ahead.
         let most = (2 * end).min(end + (1 << 20)) + 2 * 4096;
         assert!(last <= most && bytes <= most, "{bytes} bytes to {last}");
         assert!(requests <= 12 + (end >> 20) as usize, "{requests} requests");
@@ -101,7 +102,7 @@ fn nothing_is_read_in_vain_where_reads_are_noted() {
     let device = Noting::new(&device, true);
     let log = Log::open(&device).unwrap();
     assert_eq!(log.end(), Lsn(end));
-    // The header of a record that is not there.
+    // Up to the header of a record that is not there.
     assert_eq!(device.take().2, end + 40);
 }
 

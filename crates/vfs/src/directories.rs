@@ -29,8 +29,8 @@ impl Engine {
     }
 
     /// As [`read_directory`](Self::read_directory), with attributes, and a reference taken on the
-    /// inode of every entry that `emit` took, but for `.` and `..`. It is called under the engine's
-    /// lock: it must not call the engine.
+    /// inode of every entry for which `emit` returns true, except `.` and `..`. `emit` is called
+    /// under the engine's lock, and must not call the engine.
     ///
     /// # Errors
     /// `ENOTDIR`, `EIO`.
@@ -74,11 +74,11 @@ impl Engine {
 #[derive(Default)]
 struct Listing {
     listed: Vec<Listed>,
-    /// All of them, one behind the other.
+    /// All their names, one behind the other.
     names: Vec<u8>,
 }
 
-/// One of them.
+/// An entry of a listing.
 struct Listed {
     inode: InodeNumber,
     file_type: Option<FileType>,
@@ -87,7 +87,7 @@ struct Listed {
 }
 
 impl Listing {
-    /// As many as fill a reply of a few pages.
+    /// Entries read at a time: enough to fill a reply of a few pages.
     const AT_ONCE: usize = 256;
 
     fn read(

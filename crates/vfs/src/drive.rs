@@ -1,4 +1,4 @@
-//! Driving the session's tasks: polled under the lock, with everything that they ask for done
+//! Driving the session's tasks: they are polled under the lock, and what they ask for is done
 //! without it.
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl Clock for &Engine {
 }
 
 impl Engine {
-    /// Has a task come to its end. The lock is let go whenever it waits.
+    /// Runs a task to its end. The lock is released whenever the task waits.
     pub(crate) fn drive(&self, core: &mut MutexGuard<'_, Core>, mut task: Task) -> Result<Outcome> {
         loop {
             let polled = task.poll(&mut core.session, &mut &*self);
@@ -62,9 +62,9 @@ impl Engine {
         }
     }
 
-    /// Writes a batch without the lock, and reports it done.
+    /// Writes a batch without the lock, then reports it complete.
     pub(crate) fn write_out(&self, core: &mut MutexGuard<'_, Core>, batch: Batch) {
-        // Asked under the lock: a copy that begins after this has the batch's blocks from memory.
+        // Taken under the lock: a copy that begins later has the batch's blocks from memory.
         let snapshot = self.snapshot.lock().clone();
         let (repeated, result) = MutexGuard::unlocked(core, || {
             if let Some(snapshot) = snapshot {
@@ -76,14 +76,14 @@ impl Engine {
         let clock = self.clock();
         core.session.written(batch, result, clock);
         self.batch_done.notify_all();
-        // What was issued may have waited for it.
+        // Changes that are to be issued at once may have waited for this batch.
         if core.is_issue_due(clock) {
             self.wake_writer.notify_one();
         }
         self.tell_listeners(core);
     }
 
-    /// Waits until a further operation fits into the running transaction, and that into the log.
+    /// Waits until a further operation fits into the running transaction, and this into the log.
     pub(crate) fn make_room(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         if core.session.has_room() {
             return Ok(());

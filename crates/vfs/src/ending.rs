@@ -1,4 +1,4 @@
-//! Ending what is under way: what was removed while it was open, and the mount.
+//! Freeing what was removed while it was open, and unmounting.
 
 use backstitch_layout::Stop;
 use backstitch_session::Task;
@@ -9,9 +9,9 @@ use crate::{Error, Result};
 
 impl Engine {
     /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A
-    /// second call does nothing. Where what a crash left takes too long to reclaim
-    /// ([`MountOptions::reclaim_wait_seconds`](crate::MountOptions)), it stays as it is after a
-    /// crash, and the next mount goes on.
+    /// second call does nothing. If the reclaim after a crash takes longer than
+    /// [`MountOptions::reclaim_wait_seconds`](crate::MountOptions), the image stays as after a
+    /// crash, and the next mount goes on with the reclaim.
     ///
     /// # Errors
     /// Where the device failed: the image is left as after a crash.
@@ -40,8 +40,9 @@ impl Engine {
             .map(drop)
     }
 
-    /// Frees what the last reference went from, if that waits for nothing. Waking the writer for it
-    /// would cost more than doing it; the writer does what needs a block from the device.
+    /// Frees inodes that have lost their last reference, as far as that needs no block from the
+    /// device. For the rest the writer is woken; waking it for all would cost more than freeing
+    /// them here.
     pub(crate) fn free_ready(&self, core: &mut MutexGuard<'_, Core>) {
         while core.fs.deferred().ready > 0 {
             let freed = match core.unmounted {

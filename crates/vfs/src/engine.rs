@@ -26,26 +26,27 @@ use crate::stream::Streams;
 use crate::under::{self, Listener};
 use crate::{Observer, RecoveryReport, Result, Stats};
 
-/// Is told of changes that did not pass through the cache of the front.
+/// A function that is told of changes which did not come through the front, so that its cache does
+/// not know them.
 pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
 
 /// Everything under the one lock.
 pub(crate) struct Core {
     /// What is mounted.
     pub(crate) session: Session,
-    /// Who waits to hear of patchgroups.
+    /// The callers that wait to hear of patchgroups.
     pub(crate) listeners: Vec<Listener>,
-    /// The files of which somebody was told, since the device failed, that their changes are lost.
+    /// The files for which an `fsync` has reported, since the device failed, that changes are lost.
     pub(crate) told_of_loss: FxHashSet<InodeNumber>,
     pub(crate) stopping: bool,
     pub(crate) unmounted: bool,
     pub(crate) operations: u64,
-    /// Attempts to write a batch after the first one failed.
+    /// Repeated attempts to write a batch, after the first one failed.
     pub(crate) write_retries: u64,
     /// How often, and how long, an operation waited for memory.
     pub(crate) throttled: u64,
     pub(crate) throttled_time: Duration,
-    /// What was written and is to become patches together with what follows it.
+    /// Small writes that are kept as bytes, to become patches together with those that follow.
     pub(crate) gathered: Gathered,
     pub(crate) streams: Streams,
     /// The most that memory took since some was last given back to the host.
@@ -55,22 +56,22 @@ pub(crate) struct Core {
 /// A mounted file system, for any number of threads; see the crate's documentation.
 pub struct Engine {
     pub(crate) core: Mutex<Core>,
-    /// The writer has something to do.
+    /// Wakes the writer when it has something to do.
     pub(crate) wake_writer: Condvar,
-    /// A batch completed.
+    /// Signals that a batch completed.
     pub(crate) batch_done: Condvar,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) retrier: Retrier,
     pub(crate) block_bytes: u32,
     pub(crate) atomic_bytes: u32,
-    /// What one step of a write takes into memory.
+    /// Bytes that one step of a write takes into memory at most.
     pub(crate) write_step_bytes: usize,
-    /// Where what callers write is put.
+    /// Memory for the bytes that callers write.
     pub(crate) slabs: Arc<Slabs>,
     pub(crate) bytes_read: AtomicU64,
     /// How long an unmount goes on reclaiming what a crash left.
     pub(crate) reclaim_wait: Duration,
-    /// By the system's monotonic clock.
+    /// When the mount began, by the system's monotonic clock.
     pub(crate) started: Duration,
     pub(crate) recovery: RecoveryReport,
     pub(crate) layout_name: &'static str,
@@ -78,28 +79,28 @@ pub struct Engine {
     pub(crate) root: InodeNumber,
     pub(crate) writer: Mutex<Option<JoinHandle<()>>>,
     pub(crate) reclaimer: Mutex<Option<JoinHandle<()>>>,
-    /// The reclaim is to end, or need not rest.
+    /// Wakes the reclaim when it is to end, or need not rest any longer.
     pub(crate) wake_reclaimer: Condvar,
     pub(crate) on_change: OnceLock<OnChange>,
     pub(crate) on_wait: OnceLock<fn()>,
     pub(crate) on_memory_free: OnceLock<fn()>,
     pub(crate) observer: OnceLock<Box<dyn Observer>>,
-    /// Somebody discards what is free.
+    /// Held while free space is discarded.
     pub(crate) trimming: Mutex<()>,
     /// The thread that discards what is freed.
     pub(crate) discarder: Mutex<Option<JoinHandle<()>>>,
     pub(crate) wake_discarder: Condvar,
-    /// The copy that is being made of it all.
+    /// The snapshot that is being made, if one is.
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
-/// How often an operation that finds no space asks again, and how long after: for what the kernel
-/// is just about to let go.
+/// How often an operation that finds no space tries again, and the pause before: the kernel may be
+/// about to give up inodes whose space is then freed.
 const LATE_FREES: u32 = 4;
 const LATE_FREE: Duration = Duration::from_millis(5);
 
 impl Core {
-    /// Blocks of a file have been written.
+    /// Notes that a range of a file was written.
     pub(crate) fn note_written(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: usize) {
         self.streams.note(inode, start_bytes, len_bytes as u64);
         let is_any_long = self.streams.is_any_long();
@@ -108,8 +109,8 @@ impl Core {
 }
 
 impl Engine {
-    /// What is taken to reach the disk wholly or not at all: the block, or the unit that was asked
-    /// for.
+    /// The unit that is taken to reach the disk wholly or not at all: the block, or what the
+    /// mount's options state.
     pub fn atomic_bytes(&self) -> u32 {
         self.atomic_bytes
     }
@@ -139,25 +140,25 @@ impl Engine {
         self.root
     }
 
-    /// What is to be called, in the thread that called the engine, before that waits for the
-    /// device, for memory or for other threads: who has few threads can have another one take its
-    /// place. The first one given stays. It must not call the engine.
+    /// Sets a function that is called, in the thread that called the engine, before this waits for
+    /// the device, for memory or for other threads. A front with few threads can then let another
+    /// thread take the place of this one. The first one given stays. It must not call the engine.
     pub fn on_wait(&self, tell: fn()) {
         let _ = self.on_wait.set(tell);
     }
 
-    /// What is to be called after much memory has become free, so that the program may give it
-    /// back to the host. It is called without a lock. The first one given stays.
+    /// Sets a function that is called, without a lock, after much memory has become free, so that
+    /// the program may give it back to the host. The first one given stays.
     pub fn on_memory_free(&self, give_back: fn()) {
         let _ = self.on_memory_free.set(give_back);
     }
 
-    /// From now on tells the observer what is asked for. The first one given stays.
+    /// Sets the observer, which is told what callers ask for. The first one given stays.
     pub fn observe(&self, observer: Box<dyn Observer>) {
         let _ = self.observer.set(observer);
     }
 
-    /// From now on tells a watcher what happens to blocks and patches, or nobody; see
+    /// Sets the watcher, which is told what happens to blocks and patches; see
     /// [`Store::watch`](backstitch_store::Store::watch).
     pub fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
         self.core.lock().store.watch(watcher);
@@ -170,19 +171,18 @@ impl Engine {
         }
     }
 
-    /// The time that a step of an operation is stamped with: [`clock`](Self::clock) at the last
-    /// tick.
+    /// The time of an operation's step: [`clock`](Self::clock) as of the kernel's last tick.
     pub(crate) fn clock_of_step(&self) -> Duration {
         monotonic(ClockId::CLOCK_MONOTONIC_COARSE).saturating_sub(self.started)
     }
 
-    /// The time that the store goes by.
+    /// The store's time: since the mount began.
     pub(crate) fn clock(&self) -> Duration {
         monotonic(ClockId::CLOCK_MONOTONIC).saturating_sub(self.started)
     }
 
-    /// Runs one operation: again after each miss, each step, each wait for deferred frees. What was
-    /// written before it comes before it.
+    /// Runs one operation: again after each miss, each step, each wait for deferred frees. Gathered
+    /// writes are done before it.
     pub(crate) fn run<T>(
         &self,
         operation: Option<Operation<'_>>,
@@ -193,7 +193,8 @@ impl Engine {
         self.run_in(&mut core, operation, body)
     }
 
-    /// As [`run`](Self::run), for who has the lock and has seen to what was written before.
+    /// As [`run`](Self::run), for a caller that has the lock and has dealt with the gathered
+    /// writes.
     pub(crate) fn run_in<T>(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -210,7 +211,8 @@ impl Engine {
         loop {
             if operation.is_some() {
                 self.before_step(core)?;
-                // Who waited there, or for a block, let others write meanwhile: theirs came before.
+                // The lock may have been released during a wait, and others have gathered writes:
+                // these came before this step, and are done first.
                 while core.gathered.is_under_way() {
                     self.end_gathering(core);
                     self.before_step(core)?;
@@ -235,7 +237,7 @@ impl Engine {
 
     /// What comes before every step that changes something.
     pub(crate) fn before_step(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
-        // A user of a mount that is being ended must not be told that something was done.
+        // Once unmounting has begun, no caller must be told that a change was made.
         if core.latched.is_some() || core.unmounted {
             return Err(LayoutError::ReadOnly.into());
         }
@@ -246,7 +248,7 @@ impl Engine {
     /// Does what a step that did not come to its end asks for, so that it can run again.
     ///
     /// # Errors
-    /// Where it need not run again, and why.
+    /// The step's error, where running it again is no use.
     pub(crate) fn before_next_try(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -260,21 +262,21 @@ impl Engine {
             Ok(NextTry::Turn) => {
                 let mut now = core.session.take_waits_of_step(wait_for);
                 self.after_step(core, &mut now)?;
-                // It takes long, and others may have to wait for it.
+                // The operation is long, and others may wait for the lock.
                 self.will_wait();
                 MutexGuard::bump(core);
             }
             Ok(NextTry::Task(task)) => {
                 self.will_wait();
                 let done = self.drive(core, task);
-                // What cannot be reclaimed is not free.
+                // Space that cannot be reclaimed counts as used.
                 if done.is_err() && is_for_reclaim && core.latched.is_none() {
                     return Err(LayoutError::NoSpace.into());
                 }
                 done?;
             }
-            // The kernel tells of the last use of a removed file after `unlink` has returned: what
-            // it frees may be on its way.
+            // The kernel gives up the last reference to a removed file only after `unlink` has
+            // returned: space may be about to become free.
             Err(LayoutError::NoSpace)
                 if self.on_wait.get().is_some() && *asked_again < LATE_FREES =>
             {
@@ -290,7 +292,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What every step that changed something ends with.
+    /// What comes after every step that changed something.
     pub(crate) fn after_step(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -347,7 +349,7 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    /// Waits for the engine's own threads, which were told to stop. (The last one to hold the
+    /// Waits for the engine's own threads, which were told to stop. (The thread that drops the
     /// engine may be one of them.)
     pub(crate) fn join_threads(&self) {
         self.wake_writer.notify_all();
@@ -418,7 +420,8 @@ pub(crate) fn monotonic(clock: ClockId) -> Duration {
     Duration::from(read_clock(clock))
 }
 
-/// An image that contradicts itself is not written to any more: who knows what else is wrong.
+/// Makes the file system read-only once the image contradicts itself: more may be wrong than was
+/// seen.
 fn note_corruption(core: &mut Core, error: &LayoutError) {
     if let LayoutError::Corrupt(_) = error
         && core.fs.read_only_reason().is_none()

@@ -15,15 +15,15 @@ pub enum Error {
     /// A write or a flush failed earlier; since then nothing can be changed or made durable.
     #[error("the device failed earlier, nothing can be written any more: {0}")]
     Latched(DeviceError),
-    /// What a patchgroup cannot do.
+    /// A patchgroup does not allow this.
     #[error(transparent)]
     Group(#[from] backstitch_ordering::GroupError),
-    /// Blocks cannot be divided like that.
+    /// An impossible atomic unit.
     #[error(
         "the atomic unit cannot be {bytes} bytes: it must be a power of two from 512 to the block size, {block_bytes}"
     )]
     AtomicUnit {
-        /// What was asked for.
+        /// The unit that was asked for.
         bytes: u32,
         /// The size of a block.
         block_bytes: u32,
@@ -31,7 +31,7 @@ pub enum Error {
     /// A copy of the mounted file system could not be made.
     #[error("{0}")]
     Snapshot(String),
-    /// A step asks for what cannot be done for it here: a fault of this program.
+    /// A step asked for something that cannot be done at this place: a fault of this program.
     #[error("a step did not come to its end: {0:?}")]
     Unfinished(backstitch_layout::Stop),
     /// Patches are left that nothing can write: a fault of this program.

@@ -1,14 +1,13 @@
 //! Gathering small writes: those that follow each other in a file become patches together.
 //!
-//! A program that writes a file in pieces of 4 KiB would have a block, a pointer, a size and times
-//! changed for each of them. Where nothing else is asked for between two writes, the second one
-//! need not be done before the third: it is kept as bytes, and all of them are written as one when
-//! they are many, when anything else is asked for (of whatever file: so operations take effect in
-//! the order in which they were asked for), or after about a second.
+//! A program that writes a file in pieces of 4 KiB changes a block, a pointer, a size and times
+//! with each of them. A small write that follows the one before it is therefore kept as bytes. All
+//! of these are written as one when they are many, when the engine is called for anything else (on
+//! any file, so that operations take effect in the order of the calls), or after about a second.
 //!
-//! What is gathered is in memory only, as every write is that nobody has put onto stable storage.
-//! Only what can be done whatever comes is gathered: there is room for it, nobody orders it. What
-//! is left is a device that fails: the file's `fsync` tells of that.
+//! Gathered bytes are in memory only, as every write is that nothing has put onto stable storage.
+//! Only writes that cannot fail later are gathered: there is space for them, and no patchgroup
+//! orders them. Only a failing device can still lose them; the file's `fsync` reports that.
 
 use std::time::Duration;
 
@@ -22,13 +21,13 @@ use crate::taken::Taken;
 use crate::transfer::LONG_BYTES;
 use crate::{Error, Result, under};
 
-/// Bytes that are gathered before they are written: they stay in the processor's caches until then.
+/// Bytes that are gathered at most: they still are in the processor's caches when they are written.
 const MOST_BYTES: usize = 128 << 10;
-/// How long it stays gathered at most, until the writer's next turn.
+/// The age at which the writer's next turn writes gathered bytes.
 const MOST_TIME: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// Takes a small write that follows the one before it. False where it has to be done at once.
+    /// Gathers a small write that follows the one before it. False where it has to be done at once.
     pub(crate) fn gather(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -54,7 +53,7 @@ impl Engine {
             if len <= most {
                 break;
             }
-            // The lock may be given up meanwhile.
+            // This may release the lock for a while, so the conditions are checked again.
             self.write_gathered(core);
         }
         let clock = self.clock_of_step();
@@ -65,7 +64,7 @@ impl Engine {
             gathered.taken = kept.and_then(|t| t.emptied(self.block_bytes, offset_bytes, most));
         }
         if !(gathered.taken.as_mut()).is_some_and(|taken| taken.append(data)) {
-            // Some may be left of what blocks have parts of.
+            // Gathered bytes in a slab that blocks have parts of move to a new one.
             let bytes = [gathered.bytes(), data].concat();
             let start = offset_bytes + data.len() as u64 - bytes.len() as u64;
             let taken = Taken::new(&self.slabs, self.block_bytes, start, &bytes, most);
@@ -77,7 +76,7 @@ impl Engine {
         true
     }
 
-    /// Writes what was gathered; what is written next follows nothing.
+    /// Writes what was gathered. After this no write follows the last one.
     pub(crate) fn end_gathering(&self, core: &mut MutexGuard<'_, Core>) {
         if core.gathered.follows.is_some() {
             self.write_gathered(core);
@@ -85,8 +84,8 @@ impl Engine {
         }
     }
 
-    /// Writes what was gathered long ago: for the writer, which is who makes room where memory is
-    /// crowded, and cannot wait for it.
+    /// Writes what was gathered long ago. For the writer, which makes room when memory is crowded,
+    /// and so cannot wait for room.
     pub(crate) fn write_gathered_long_ago(&self, core: &mut MutexGuard<'_, Core>) {
         let waited = self.clock().saturating_sub(core.gathered.since);
         if core.gathered.len() == 0 || waited < MOST_TIME {
@@ -102,14 +101,14 @@ impl Engine {
         });
     }
 
-    /// Writes what was gathered. Other threads may take the lock meanwhile: one that wants to do
-    /// something writes the rest first.
+    /// Writes what was gathered. Other threads may take the lock meanwhile; each of them writes the
+    /// rest before its own operation.
     pub(crate) fn write_gathered(&self, core: &mut MutexGuard<'_, Core>) {
         self.write_gathered_with(core, |core| self.before_step(core).map(|()| true));
     }
 
-    /// As [`write_gathered`](Self::write_gathered), with what comes before each step: false where
-    /// it is to be left for later.
+    /// As [`write_gathered`](Self::write_gathered). `before` comes before each step; where it
+    /// returns false, the rest is left for later.
     fn write_gathered_with(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -127,7 +126,8 @@ impl Engine {
                 Ok(false) => return,
                 Err(error) => Err(error),
             };
-            // What others have written or gathered meanwhile is not what failed.
+            // The error is about these bytes, not about what others have written or gathered
+            // meanwhile.
             if let Err(error) = tried
                 && core.gathered.place() == place
             {
@@ -149,15 +149,16 @@ impl Core {
             return Ok(());
         };
         let last = self.gathered.last;
-        // Of a few blocks the slab would be in memory for long, and used again for nobody; room
-        // that is left would be there as long.
+        // A slab that is lent stays in memory as long as one block has a part of it. So few bytes
+        // are copied into their blocks, and a slab with much unused room is not lent: the bytes
+        // move to a smaller one first.
         let is_long = taken.bytes().len() >= LONG_BYTES;
         let moved = (is_long && !taken.is_nearly_full()).then(|| {
             let block_bytes = self.store.block_bytes(self.volume);
             Taken::new(self.store.slabs(), block_bytes, start, taken.bytes(), 0)
         });
         let lent = moved.as_ref().or(is_long.then_some(&taken));
-        // It is of who wrote it, under no patchgroup, not of who is here now.
+        // The write was made under no patchgroup, whatever groups this thread is under now.
         let written = under::without(|| {
             self.step(
                 Some(operations::write(inode, start, taken.bytes())),
@@ -179,7 +180,7 @@ impl Core {
     }
 }
 
-/// It can never be written. The file's `fsync` tells of it.
+/// Drops gathered bytes that can never be written. The file's `fsync` reports the error.
 fn lose_gathered(core: &mut Core, error: Error) {
     let error = match &core.latched {
         Some(latched) => Error::Latched(latched.clone()),

@@ -1,4 +1,4 @@
-//! What is kept as bytes until what follows it has come.
+//! Small writes that are kept as bytes until more follow.
 
 use std::time::Duration;
 
@@ -8,34 +8,36 @@ use rustc_hash::FxHashMap;
 use crate::taken::Taken;
 use crate::{Error, Result};
 
-/// What was written and is not yet in any block.
+/// Bytes that were written and are not in any block yet.
 #[derive(Default)]
 pub(crate) struct Gathered {
-    /// The file, and where in it a write has to begin to follow the one before.
+    /// The file that was written last, and the offset at which the next write follows.
     pub(crate) follows: Option<(InodeNumber, u64)>,
-    /// What has been written last, or a place for what will be.
+    /// The gathered bytes; empty, room for the next ones.
     pub(crate) taken: Option<Taken>,
-    /// When the first of it came, by the engine's clock, and when the last, by the file system's.
+    /// When the first of the bytes came, by the engine's clock, and when the last, by the file
+    /// system's.
     pub(crate) since: Duration,
     pub(crate) last: Timestamp,
-    /// Files that lost what was gathered of them, and why.
+    /// Files whose gathered bytes were lost, and why.
     pub(crate) lost: FxHashMap<InodeNumber, Error>,
 }
 
 impl Gathered {
-    /// Whether some of it belongs to this file.
+    /// Whether there are gathered bytes of this file.
     pub(crate) fn is_of(&self, inode: InodeNumber) -> bool {
         self.len() > 0 && self.follows.is_some_and(|(of, _)| of == inode)
     }
 
-    /// A write was done at once: what follows it may be gathered, unless somebody else's is.
+    /// Notes a write that was done at once: the next one may be gathered, unless another file's
+    /// bytes are gathered now.
     pub(crate) fn begin_after(&mut self, inode: InodeNumber, end_bytes: u64) {
         if self.len() == 0 {
             self.follows = Some((inode, end_bytes));
         }
     }
 
-    /// Whether the next write may be gathered, or some were.
+    /// Whether writes were gathered, or the next one may be.
     pub(crate) fn is_under_way(&self) -> bool {
         self.follows.is_some()
     }
@@ -54,15 +56,15 @@ impl Gathered {
         self.bytes().len()
     }
 
-    /// The number is a new file's.
+    /// Forgets a loss: the number is now a new file's.
     pub(crate) fn forget_loss(&mut self, inode: InodeNumber) {
         if !self.lost.is_empty() {
             self.lost.remove(&inode);
         }
     }
 
-    /// What became of what was gathered of a file: told once, but each time where the device failed
-    /// for good.
+    /// The error by which gathered bytes of a file were lost. It is reported once, but each time if
+    /// the device failed for good.
     pub(crate) fn take_loss(&mut self, inode: InodeNumber) -> Result<()> {
         if self.lost.is_empty() {
             return Ok(());

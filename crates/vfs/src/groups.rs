@@ -1,9 +1,9 @@
 //! Patchgroups: order between sets of operations, without waiting (Frost et al., SOSP 2007, §5).
 //!
-//! What a group is, and why groups cannot form a circle or hold anything in memory, is said in
-//! `backstitch_ordering::Groups`. Here they get the engine's lock, and operations get their groups:
-//! an operation runs in its caller's thread from beginning to end, so the groups are the thread's
-//! for as long ([`Engine::under`]), and no operation needs one more argument.
+//! `backstitch_ordering::Groups` says what a group is, and why groups cannot form a circle or keep
+//! anything in memory. Here they get the engine's lock, and operations get their groups. An
+//! operation runs in its caller's thread from beginning to end, so the groups belong to the thread
+//! during that time ([`Engine::under`]), and no operation needs a further argument.
 
 use backstitch_ordering::{GroupError, GroupId, PatchId};
 use backstitch_session::Session;
@@ -13,9 +13,11 @@ use crate::engine::{Core, Engine};
 use crate::under::{Listener, Under, enter, under};
 use crate::{Error, InodeNumber, Result};
 
-/// The flushes, about, that a chain of groups may make other users of a directory wait for.
+/// The length in flushes, about, of a chain of groups that users of a shared directory may have to
+/// wait for.
 const LONGEST_SHARED_CHAIN: u8 = 64;
-/// Its group or anybody may write: of an access list the former says what anyone named there may.
+/// The permission bits by which others than the owner may write. With an access list, the group's
+/// bits are the most that any user or group named in it may have.
 const OTHERS_WRITE: u16 = 0o022;
 
 impl Engine {
@@ -52,7 +54,7 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on operations may be run [`under`](Self::under) the group.
+    /// Engages a group: operations may then run [`under`](Self::under) it.
     ///
     /// # Errors
     /// [`GroupError::Sealed`].
@@ -70,9 +72,9 @@ impl Engine {
         Ok(self.core.lock().groups.disengage(group)?)
     }
 
-    /// A group that comes after this one and takes its place: engaged if this is, which is closed.
-    /// The group itself where nothing that counts was done under it. Nobody may be running an
-    /// operation under it.
+    /// Replaces a group by a new one that comes after it and is engaged if it was; the old one is
+    /// closed. Returns the group itself if nothing that counts was done under it. No operation may
+    /// be running under it.
     ///
     /// # Errors
     /// As [`group_create`](Self::group_create) and [`group_depend`](Self::group_depend).
@@ -111,10 +113,11 @@ impl Engine {
         enter((!groups.is_empty()).then(|| groups.into()))
     }
 
-    /// Before names change in a directory that others may change too: where the chain of groups
-    /// behind this is long, it is written first. A name lies in the space that the one before it
-    /// left, and its patch waits for that one's, so a caller that puts a name there next and wants
-    /// it on the disk would wait for the whole chain, a flush for each link.
+    /// Bounds the wait of other users of a directory, before a name changes there under a
+    /// patchgroup. If others may write in the directory, and the chain of groups behind this one is
+    /// long, the chain is written first. For a new name takes space that an earlier one left, and
+    /// its patch waits for that one's: a user who fsyncs it would wait for the whole chain, a flush
+    /// for each link.
     pub(crate) fn bound_chain(&self, directory: InodeNumber) -> Result<()> {
         let Some(under) = under() else {
             return Ok(());
@@ -134,7 +137,8 @@ impl Engine {
         self.make_stable(&mut self.core.lock(), heads)
     }
 
-    /// Puts everything that was done under the group onto stable storage, and what it comes after.
+    /// Puts everything that was done under the group onto stable storage, and before it what it
+    /// comes after.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -160,8 +164,8 @@ impl Engine {
         }
     }
 
-    /// Waits until everything that was done under the group is on stable storage, without having
-    /// anything written for it: as late as the write-back has it.
+    /// Waits until everything that was done under the group is on stable storage, without asking
+    /// for any write: the write-back decides when.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -177,9 +181,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Calls `tell` once everything that was done under the group by now is on stable storage (or
-    /// never will be, for the device failed, or the group was closed): in another thread, or at
-    /// once.
+    /// Calls `tell` once everything that was done under the group by now is on stable storage, or
+    /// once it never will be, because the device failed or the group was closed. The call may come
+    /// from another thread, or at once from this one.
     ///
     /// # Errors
     /// Where there is no such group.
@@ -199,8 +203,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A batch is complete, or will never be: tells those who waited for it. They may call the
-    /// engine.
+    /// Tells the listeners that have nothing left to wait for, after a batch completed or failed
+    /// for good. They may call the engine.
     pub(crate) fn tell_listeners(&self, core: &mut MutexGuard<'_, Core>) {
         if core.listeners.is_empty() {
             return;

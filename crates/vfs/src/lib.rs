@@ -1,7 +1,7 @@
 //! The engine that all fronts share: operations on inodes, from many threads, over one store.
 //!
-//! It brings what the layers below leave out on purpose: the lock, the clock, the threads and the
-//! I/O. What takes more than a step is a task of `session`, which `drive` polls. It depends on
+//! It adds what the layers below deliberately do not have: the lock, the clock, the threads and the
+//! I/O. Work of more than one step is a task of `session`, which `drive` polls. It depends on
 //! `session` and what is below it, and knows no particular layout.
 //!
 //! # Locks
@@ -34,10 +34,10 @@
 //!   what is on the disk stays readable, also what never reached the disk.
 //! * **fsync** after that fails with `EIO` for every file (and every open handle of it) that has
 //!   changes which are not on stable storage, each time: they never will be, and a success would be
-//!   a lie. For a file without such changes it succeeds, since nothing is missing. Who says which
-//!   open file asks ([`Engine::open`]) has it reported once to each, as Linux does.
-//! * **Unmounting** then fails at once and leaves the image as a crash would. A device that came
-//!   back meanwhile is mounted anew.
+//!   a lie. For a file without such changes it succeeds, since nothing is missing. A caller that
+//!   names its open file ([`Engine::open`]) gets the loss reported once for each, as in Linux.
+//! * **Unmounting** then fails at once and leaves the image as a crash would. If the device comes
+//!   back, the image has to be mounted anew.
 
 mod directories;
 mod drive;

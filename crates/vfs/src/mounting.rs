@@ -122,7 +122,7 @@ impl Engine {
             Error::Latched(error) => error.into(),
             error => error,
         })?;
-        // No caller had to wait for that.
+        // These were no callers' waits.
         (core.waits, core.waited_batches) = (0, 0);
         drop(core);
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
@@ -136,7 +136,7 @@ impl Engine {
     }
 }
 
-/// Reads what the opening of a file system missed.
+/// Reads the blocks that the opening of a file system missed.
 fn read(
     store: &mut Store,
     volume: VolumeId,

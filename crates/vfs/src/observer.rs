@@ -1,8 +1,8 @@
-//! What is asked of the engine and reaches no layout, for somebody who records it.
+//! Requests to the engine that reach no layout, for a recorder.
 
 use backstitch_ordering::GroupId;
 
-/// Hears what callers ask for, in the order in which the engine does it. It is told under the
+/// Is told what callers ask for, in the order in which the engine does it. The calls come under the
 /// engine's lock, and must not call the engine.
 pub trait Observer: Send + Sync {
     /// Everything changed so far is about to be put onto stable storage.

@@ -1,10 +1,10 @@
-//! Open files, as far as `fsync` has to know them: what was lost is reported once to each.
+//! Open files, so that `fsync` can report a loss once to each.
 //!
 //! After a write or a flush failed for good, the changes of a file that are not on stable storage
-//! never will be. As with the kernel's own file systems (its `errseq_t`), each open file is told
-//! once, and afterwards no more; one that is opened after the loss is told too, unless somebody was
-//! told of it before. A file is changed no more once that has happened, so there is one loss for
-//! each inode at most.
+//! never will be. As with the kernel's own file systems (its `errseq_t`), this is reported once to
+//! each open file. One that is opened after the loss gets the report too, unless another one had it
+//! before. After such a failure no file changes any more, so there is one loss for each inode at
+//! most.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct OpenFile {
     inode: InodeNumber,
-    /// Its user knows what was lost.
+    /// Whether the loss was reported to it.
     was_told: AtomicBool,
 }
 
@@ -29,7 +29,7 @@ impl OpenFile {
 }
 
 impl Engine {
-    /// Opens a file, for those who want a loss reported once ([`fsync_open`](Self::fsync_open)).
+    /// Opens a file, for callers that want a loss reported once ([`fsync_open`](Self::fsync_open)).
     /// Takes no reference on the inode.
     pub fn open(&self, inode: InodeNumber) -> OpenFile {
         let core = self.core.lock();
@@ -39,7 +39,8 @@ impl Engine {
         }
     }
 
-    /// As [`fsync`](Self::fsync), but that the device failed is an error once for each open file.
+    /// As [`fsync`](Self::fsync), but the failure of the device is reported once for each open
+    /// file.
     ///
     /// # Errors
     /// As [`fsync`](Self::fsync).
@@ -48,10 +49,10 @@ impl Engine {
         self.report_once(file, synced)
     }
 
-    /// What to tell the user of an open file, given what came of putting it onto stable storage.
+    /// Turns the result of an fsync into the one to report for this open file.
     ///
     /// # Errors
-    /// What is given, unless it is a loss that the user was told of already.
+    /// The given error, unless it is a loss that was reported for this open file before.
     pub fn report_once(&self, file: &OpenFile, synced: Result<()>) -> Result<()> {
         if let Err(Error::Latched(_)) = &synced {
             if file.was_told.swap(true, Ordering::Relaxed) {

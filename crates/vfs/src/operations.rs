@@ -71,10 +71,10 @@ impl Engine {
         )
     }
 
-    /// An inode was read: its access time moves where `rule` says so. Nobody is told where that
-    /// could not be done.
+    /// Moves an inode's access time after a read, where `rule` says so. An error is not reported to
+    /// the caller.
     pub fn touch_accessed(&self, inode: InodeNumber, rule: AccessTimes) {
-        // Nobody orders what is read.
+        // A read is under no patchgroup.
         let moved = under::without(|| {
             self.run(Some(operations::touch_accessed(inode)), |fs, v, now| {
                 fs.touch_accessed(v, inode, rule, now)
@@ -105,7 +105,7 @@ impl Engine {
             fs.hold(inode);
             fs.attributes(v, inode)
         })?;
-        // Whatever became of the one that had this number before.
+        // A loss of the file that had this number before does not concern the new one.
         core.gathered.forget_loss(made.inode);
         Ok(made)
     }

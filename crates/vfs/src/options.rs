@@ -14,8 +14,8 @@ use crate::{Error, Result};
 
 /// The least bound on memory: an operation needs several blocks at once.
 pub const LEAST_CACHE_BYTES: u64 = 1 << 20;
-/// Bytes of the bound on memory that allow one more patch to be alive. One takes less; but a sync
-/// writes them all.
+/// Bytes of the bound on memory for each patch that may be alive. A patch takes less, but a sync
+/// writes all of them at once.
 const BYTES_PER_PATCH: u64 = 512;
 /// Patches that may be alive however little memory there is.
 const LEAST_PATCHES: u64 = 4096;
@@ -28,11 +28,11 @@ pub struct MountOptions {
     /// The bound on memory: buffers, dependencies and deferred work; [`LEAST_CACHE_BYTES`] where
     /// less is asked for.
     pub cache_bytes: u64,
-    /// Bytes that may wait to be written before a writer of more waits too, where that is more than
-    /// half of `cache_bytes`; memory takes as much more.
+    /// Bytes that may wait to be written before further writers wait, if that is more than half of
+    /// `cache_bytes`; memory may then take as much more.
     pub dirty_bytes: u64,
-    /// What changes may hold before they take the room of blocks, where that is more than an eighth
-    /// of `cache_bytes`; memory takes as much more.
+    /// Bytes that changes (patches, undo data) may hold before they take the room of blocks, if
+    /// that is more than an eighth of `cache_bytes`; memory may then take as much more.
     pub changes_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
@@ -40,23 +40,23 @@ pub struct MountOptions {
     pub ordering: Ordering,
     /// How long a change may stay in a journal's running transaction, in seconds.
     pub commit_seconds: f64,
-    /// Which of the patch engine's optimisations are on: all, but for measuring what they are
+    /// Which of the patch engine's optimisations are on. All are, except to measure what they are
     /// worth.
     pub optimisations: Optimisations,
     /// The time of the mount, for the superblock.
     pub mount_time: Timestamp,
-    /// Write a file system that has a journal without it; the journal must be empty, once it is
-    /// replayed.
+    /// Whether a file system that has a journal is written without it. After a replay the journal
+    /// must be empty.
     pub without_journal: bool,
-    /// What the device writes wholly or not at all, where that is less than a block: order is then
-    /// kept between such units. A power of two from 512 on; the block where `None`, and under
-    /// mechanisms that need no order within blocks.
+    /// The unit that the device writes wholly or not at all, if it is less than a block: order is
+    /// then kept between such units. A power of two from 512 on. `None`: the block. It is the
+    /// block, too, under mechanisms that need no order within blocks.
     pub atomic_bytes: Option<u32>,
     /// Discard what is freed while the file system is in use, once the disk itself says that it is
     /// free.
     pub discard: bool,
-    /// How long an unmount goes on reclaiming what a crash left, in seconds. What is left then is
-    /// the next mount's: the image is as after a crash.
+    /// How long an unmount goes on reclaiming what a crash left, in seconds. After that the image
+    /// stays as after a crash, and the next mount goes on.
     pub reclaim_wait_seconds: f64,
 }
 
@@ -81,7 +81,7 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// What the store may take.
+    /// The store's bounds on memory and time.
     pub fn limits(&self) -> Limits {
         Limits {
             memory_bytes: self.cache_bytes.max(LEAST_CACHE_BYTES),
@@ -93,11 +93,11 @@ impl MountOptions {
         }
     }
 
-    /// What is taken to reach the disk wholly or not at all under a mechanism of these promises:
-    /// the block where nothing else was asked for.
+    /// The unit that is taken to reach the disk wholly or not at all, under a mechanism with these
+    /// promises: the block, unless the options state another one.
     ///
     /// # Errors
-    /// [`Error::AtomicUnit`] where there are no such units.
+    /// [`Error::AtomicUnit`] where the stated unit is impossible.
     pub fn unit_bytes(&self, promises: Promises, block_bytes: u32) -> Result<u32> {
         let needs_units = promises.keeps_order_in_place();
         match self.atomic_bytes.filter(|_| needs_units) {
@@ -109,7 +109,7 @@ impl MountOptions {
     }
 }
 
-/// A time that an option states.
+/// A time that an option states, cut to what a duration can hold.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
 }
@@ -125,8 +125,8 @@ pub struct RecoveryReport {
     pub actions: Vec<String>,
 }
 
-/// The time by the wall clock as the kernel's own file systems take it: that of the last tick, at a
-/// fraction of the cost.
+/// The wall clock's time as of the kernel's last tick. The kernel's own file systems use it too; it
+/// is much cheaper than the exact time.
 pub fn now() -> Timestamp {
     let time = read_clock(ClockId::CLOCK_REALTIME_COARSE);
     Timestamp {
@@ -135,7 +135,7 @@ pub fn now() -> Timestamp {
     }
 }
 
-/// A clock that every Linux has; through libc, for other ways to it fail under valgrind.
+/// Reads a clock that every Linux has. It goes through libc: other ways fail under valgrind.
 pub(crate) fn read_clock(clock: ClockId) -> TimeSpec {
     clock_gettime(clock).unwrap_or(TimeSpec::new(0, 0))
 }

@@ -1,12 +1,10 @@
-//! Writing a batch so that it is on stable storage afterwards, and trying again where the device
-//! failed.
+//! Writing a batch and flushing it, and trying again where the device failed.
 //!
 //! After a failed write or flush the host has forgotten what was dirty: flushing once more would
-//! succeed and prove nothing. So everything that no flush covers is written again. What no flush
-//! covers belongs to batches in flight, and the thread that has a batch in flight holds its bytes:
-//! each writes its own again. For that nobody may have the device forget a failure before all
-//! others saw it: batches share the [`Retrier`]'s lock, and the thread that resets the device holds
-//! it alone.
+//! succeed and prove nothing. So everything that no flush covers is written again. That belongs to
+//! batches in flight, and the thread that has a batch in flight holds its bytes: each thread writes
+//! its own again. No thread may reset the device before all others have seen the failure. So
+//! threads share the [`Retrier`]'s lock while they write, and hold it alone to reset the device.
 
 use std::time::Duration;
 
@@ -14,8 +12,8 @@ use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
 use backstitch_store::VolumeId;
 use parking_lot::RwLock;
 
-/// How long to wait before each new attempt. A cable that was bumped is back within these; a device
-/// that is gone for longer is taken for lost, rather than let everybody who waits hang.
+/// The pauses before each new attempt. A cable that was bumped is back within them. A device that
+/// is gone for longer is taken for lost, so that callers do not hang.
 const PAUSES: [Duration; 3] = [
     Duration::ZERO,
     Duration::from_millis(20),
@@ -29,8 +27,8 @@ pub(crate) struct Retrier {
 }
 
 impl Retrier {
-    /// Writes a batch and flushes it, in as many attempts as it takes up to a bound. Returns how
-    /// many were repeated, beside what came of the last.
+    /// Writes a batch and flushes it, in as many attempts as needed up to a bound. Returns the
+    /// number of repeated attempts, and the result of the last.
     pub(crate) fn perform(
         &self,
         device: &dyn BlockDevice,
@@ -66,7 +64,7 @@ fn attempt(
     device.flush()
 }
 
-/// Whether the same might succeed next time.
+/// Whether the same request might succeed next time.
 fn is_worth_repeating(error: &DeviceError) -> bool {
     matches!(error, DeviceError::Write { .. } | DeviceError::Flush { .. })
 }
@@ -93,7 +91,7 @@ mod tests {
         const THREADS: u64 = 4;
         let memory = Arc::new(MemoryDevice::new(512 * THREADS as usize));
         let fault = Arc::new(FaultDevice::new(memory.clone(), Loss::Everything));
-        // Others submit and fail while it flushes.
+        // Other threads submit and fail during this flush.
         let device = SlowFlushDevice::new(fault.clone(), Duration::from_micros(300));
         let retrier = Retrier::default();
         std::thread::scope(|scope| {
@@ -133,7 +131,7 @@ mod tests {
         let (repeated, result) = retrier.perform(&device, &write_of(0, 1));
         assert!(matches!(result, Err(DeviceError::Write { .. })));
         assert_eq!((repeated, device.counts().writes), (3, 4));
-        // It stays latched for all who come next.
+        // It stays latched for all later callers.
         device.comes_back();
         assert!(device.flush().is_err());
     }

@@ -11,15 +11,15 @@ use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
 
-/// While others work, the reclaim rests this many times as long as its last step took, so that they
-/// have most of the device and of the engine.
+/// While other operations run, the reclaim rests this many times as long as its last step took, so
+/// that they get most of the device and of the engine.
 const REST: u32 = 4;
-/// It rests no longer than this.
+/// The longest of these rests.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 /// How long it waits for deferred work.
 const NAP: Duration = Duration::from_millis(500);
 
-/// How long it waits before it asks again for what could not be read.
+/// How long it waits before it reads a block again that could not be read.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the reclaim, where there is anything to reclaim. It holds the engine only while it works,
@@ -40,9 +40,9 @@ pub(crate) fn spawn(engine: &Arc<Engine>) -> Option<JoinHandle<()>> {
 /// What the thread has seen in its turns so far.
 #[derive(Default)]
 struct Seen {
-    /// How many operations there had been.
+    /// The number of operations at the last turn.
     operations: u64,
-    /// The last turn could not read something.
+    /// Whether the last turn could not read something.
     is_failing: bool,
 }
 
@@ -58,7 +58,7 @@ fn turn(engine: &Weak<Engine>, seen: &mut Seen) -> bool {
     let started = Instant::now();
     let step = match engine.drive(&mut core, Task::reclaim(Until::Step)) {
         Ok(step) => step,
-        // The device may come back, or somebody write the block anew.
+        // The device may come back, or the block may be written anew.
         Err(error) => {
             if !std::mem::replace(&mut seen.is_failing, true) {
                 tracing::warn!("the reclaim goes on once it can read everything: {error}");
@@ -94,8 +94,9 @@ fn turn(engine: &Weak<Engine>, seen: &mut Seen) -> bool {
 }
 
 impl Engine {
-    /// Who is to be told of changes that the reclaim makes. Called from a thread of its own,
-    /// without a lock, so that it may wait for requests under way; the first one given stays.
+    /// Sets a function that is told of changes that the reclaim makes. It is called by the
+    /// reclaim's thread, without a lock, and may wait for requests under way. The first one given
+    /// stays.
     pub fn on_change(&self, tell: impl Fn(&[Changed]) + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(tell));
     }

@@ -1,18 +1,17 @@
 //! A copy of the whole file system as it is at one moment, made while it is in use.
 //!
-//! The moment is when the copy begins, under the engine's lock. What is in memory and not on the
-//! device then is noted: shared buffers, no copies. Everything else is on the device, and stays
-//! there until a batch overwrites it; so from that moment on each batch, before it is submitted,
-//! has the blocks that it is going to overwrite copied first. A thread copies the rest meanwhile,
-//! without blocks that are free and without holes.
+//! The moment is when the copy begins, under the engine's lock. Blocks that are in memory and not
+//! on the device then are noted: as shared buffers, not copies. Everything else is on the device,
+//! and stays there until a batch overwrites it. So from that moment on, before a batch is
+//! submitted, the blocks that it will overwrite are copied. A thread copies the rest meanwhile,
+//! without free blocks and holes.
 //!
-//! All operations that have returned are in the copy, wholly; none that began later is. What the
-//! copy shows is therefore a state that a crash could have left had everything been written just
-//! before: space marked as used that is not, files that were open without a name, counters that are
-//! off. A mount of the copy recovers it.
+//! All operations that have returned are in the copy, wholly; none that began later is. The copy is
+//! therefore a state that a crash could have left if everything had been written just before: with
+//! space marked as used that is not, files that were open without a name, counters that are off. A
+//! mount of the copy recovers it.
 //!
-//! Nobody waits for the copy but a batch that is about to be submitted, and that for as long as it
-//! takes to copy one piece.
+//! Only a batch that is about to be submitted waits for the copy, for as long as one piece takes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::engine::{Core, Engine};
 use crate::{Error, Result};
 
-/// What is copied at a time: bounds how long a batch waits.
+/// Blocks copied at a time: bounds how long a batch waits.
 const PIECE_BLOCKS: u64 = 256;
 
 /// A copy under way.
@@ -36,17 +35,17 @@ pub(crate) struct Snapshot {
     out: Arc<dyn BlockDevice>,
     block_bytes: u32,
     progress: Mutex<Progress>,
-    /// What `newer` holds.
+    /// The bytes in `newer`.
     held_bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Progress {
-    /// Blocks whose bytes were in memory only.
+    /// Blocks that were in memory only at the moment, and are not copied yet.
     newer: BTreeMap<u64, Buffer>,
-    /// A bit for each block: it is in the copy, or was free.
+    /// A bit for each block: whether it is in the copy, or was free.
     done: Vec<u64>,
-    /// Why nothing more is copied.
+    /// Why copying has ended early.
     failure: Option<Error>,
 }
 
@@ -88,12 +87,12 @@ impl Snapshot {
         }
     }
 
-    /// Bytes in memory that go free as they are copied.
+    /// Bytes of memory that become free as they are copied.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends the copying: the thread that copies gets this error.
+    /// Ends the copying: the copying thread gets this error.
     pub(crate) fn give_up(&self, why: Error) {
         let mut progress = self.progress.lock();
         progress.failure.get_or_insert(why);
@@ -120,7 +119,7 @@ impl Snapshot {
         }
     }
 
-    /// Copies what is not in the copy yet of a range of blocks.
+    /// Copies those blocks of a range that are not in the copy yet.
     fn copy(&self, progress: &mut MutexGuard<'_, Progress>, blocks: Range<u64>) -> Result<()> {
         let mut block = blocks.start;
         while block < blocks.end {
@@ -182,14 +181,15 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Copies it all, telling `go_on` the part that is done; where that returns false, gives up.
+    /// Copies everything. `go_on` is told the part that is done, and ends the copying by returning
+    /// false.
     fn run(
         self: &Arc<Self>,
         free_space: FreeSpaceReader,
         go_on: &mut dyn FnMut(f64) -> bool,
     ) -> Result<()> {
-        // First of all: from then on no free block is copied. What a batch saved before stays: it
-        // is right, if not needed.
+        // Free blocks come first, so that none is copied from then on. One that a batch has had
+        // copied before does no harm.
         for free in free_space(&Frozen(self.clone()))? {
             let mut progress = self.progress.lock();
             let newer = progress.newer.range(free.clone());
@@ -223,13 +223,13 @@ impl Snapshot {
             }
             at = end * size;
         }
-        // What a batch saved after this is the same as what is there.
+        // Everything is copied. Later batches save zeros of holes at most, as the copy has them.
         self.progress.lock().check()?;
         self.out.flush()?;
         Ok(())
     }
 
-    /// What memory holds on to.
+    /// Copies the blocks that memory holds for the copy.
     fn copy_newer(&self) -> Result<()> {
         loop {
             let mut progress = self.progress.lock();
@@ -279,8 +279,8 @@ impl BlockDevice for Frozen {
             let block = at / size;
             let len = ((size - at % size) as usize).min(buffer.len() - done);
             let part = &mut buffer[done..done + len];
-            // Held across the read, or a batch could overwrite the block between the question and
-            // the answer.
+            // The lock is held during the read: otherwise a batch could overwrite the block between
+            // the look-up and the read.
             let progress = self.0.progress.lock();
             match progress.newer.get(&block) {
                 Some(bytes) => part.copy_from_slice(&bytes[(at % size) as usize..][..len]),
@@ -304,9 +304,9 @@ impl BlockDevice for Frozen {
 }
 
 impl Engine {
-    /// Where there is a log, ends the running transaction: until the lock is given up, what is in
-    /// memory is what all transactions come to. The block that says that nothing of the log is
-    /// needed, for the copy; or none where there is no log.
+    /// Under a log, ends the running transaction. Until the lock is released, memory holds what all
+    /// transactions together lead to. Returns a block for the copy that marks the log as empty;
+    /// `None` without a log.
     fn between_transactions(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -316,7 +316,7 @@ impl Engine {
         }
         self.commit(core)?;
         if !core.log_is_for_all() {
-            // The log of a file system inside is copied as it is, and replayed: to what is in
+            // The log of an inner file system is copied as it is. Its replay leads to what is in
             // memory.
             return Ok(None);
         }
@@ -335,8 +335,8 @@ impl Engine {
     }
 
     /// Copies the file system as it is at one moment after the call began to `out`, which holds
-    /// nothing but zeros and is as large as the device. Others go on meanwhile. The copy is as
-    /// after a crash; to mount and unmount it makes it clean.
+    /// nothing but zeros and is as large as the device. Other operations go on meanwhile. The copy
+    /// is as after a crash; mounting and unmounting it makes it clean.
     ///
     /// `go_on` is told the part that is done, 0 to 1, now and then; where it returns false, the
     /// copying is given up.
@@ -369,7 +369,7 @@ impl Engine {
             if active.is_some() {
                 return Err(Error::Snapshot("another snapshot is running".to_owned()));
             }
-            // The moment.
+            // This is the moment that the copy shows.
             let mut newer: BTreeMap<_, _> = core.store.dirty_blocks(core.volume).collect();
             newer.extend(emptied);
             let snapshot = Snapshot::new(self.device.clone(), out, self.block_bytes, newer);
@@ -379,7 +379,7 @@ impl Engine {
         };
         let done = snapshot.run(free_space, go_on);
         *self.snapshot.lock() = None;
-        // Batches that were put together before may still ask it: it says nothing any more.
+        // Batches that were put together before may still call it: now it does nothing.
         snapshot.give_up(Error::Snapshot("it has ended".to_owned()));
         done
     }

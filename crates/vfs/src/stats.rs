@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Stats {
     /// The mechanism.
     pub ordering: String,
-    /// What order is kept between: the block, or the unit that the mount was told.
+    /// The unit between which order is kept: the block, or what the mount was told.
     pub atomic_unit_bytes: u32,
     /// Operations done.
     pub ops: u64,
@@ -40,7 +40,7 @@ pub struct Stats {
     pub waits: u64,
     /// Batches that were written for them; each took a flush. Calls at the same time share them.
     pub waited_batches: u64,
-    /// Writing out what nobody waits for.
+    /// Writing out changes that no caller waits for.
     pub syncer: SyncerStats,
     /// Batches written again after the device had failed.
     pub write_retries: u64,
@@ -70,9 +70,9 @@ pub struct PatchStats {
     pub peak: u64,
     /// Ever created.
     pub created: u64,
-    /// Of these, empty: they change nothing and only carry dependencies.
+    /// Of those created, empty ones: they change nothing and only carry dependencies.
     pub created_empty: u64,
-    /// Of those created, without undo data.
+    /// Of those created, hard ones: without undo data.
     pub hard: u64,
     /// Of those created, runs: the contents of several blocks.
     pub runs: u64,
@@ -123,7 +123,7 @@ pub struct CacheStats {
 /// Figures of all memory that has one bound (`cache=`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryStats {
-    /// The bound while as much as there may be waits to be written.
+    /// The bound, with what may wait to be written.
     pub bound: u64,
     /// Buffers and what is kept with each, patches, edges, undo data and deferred work now.
     pub bytes: u64,
@@ -137,7 +137,7 @@ pub struct MemoryStats {
     pub throttled_seconds: f64,
 }
 
-/// Figures of writing out what nobody waits for.
+/// Figures of writing out changes that no caller waits for.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct SyncerStats {
@@ -155,9 +155,9 @@ pub struct SyncerStats {
 pub struct GroupStats {
     /// Open now.
     pub open: u64,
-    /// How often they are engaged now, all together.
+    /// Engagements now, of all groups together.
     pub engaged: u64,
-    /// How many wait to hear that one is on stable storage.
+    /// Callers that wait to hear that a group is on stable storage.
     pub listeners: u64,
 }
 
@@ -169,7 +169,7 @@ pub struct DeferredStats {
     pub pending: u64,
     /// Items done.
     pub done: u64,
-    /// Items that cannot be done, for a block that they need cannot be read.
+    /// Items that cannot be done, because a block that they need cannot be read.
     pub unreadable: u64,
 }
 

@@ -1,18 +1,18 @@
 //! Long streams: a file that is written from one end to the other.
 //!
-//! Changes may take much memory before the first of them is written, for many files are changed
-//! again or removed before long, and what is gone needs no writing. A file of which much has been
-//! written in one go will hardly be: what is oldest goes to the disk while the next blocks come in,
-//! so that the `fsync` at its end finds most of them there.
+//! Changes may take much memory before the first of them is written: many files are changed again
+//! or removed soon, and then need no writing. A file of which much has been written in one go
+//! rarely is. So its oldest changes go to the disk while the next come in, and the `fsync` at its
+//! end finds most of them there.
 
 use std::collections::VecDeque;
 
 use backstitch_layout::InodeNumber;
 
-/// Bytes from which on it is a long stream.
+/// The bytes written in one go that make a file a long stream.
 const LONG_STREAM_BYTES: u64 = 64 << 20;
 
-/// Files that may be written in turns: what somebody writes beside a stream does not end it.
+/// Files that may be written in turns: writing a few other files does not end a stream.
 const STREAMS: usize = 4;
 
 /// The files that were written last, the last one first.

@@ -1,8 +1,8 @@
 //! Contents on their way from a caller into blocks.
 //!
-//! What a caller writes is copied once, into a slab, and blocks that it fills become parts of that
-//! (`Volume::lending`). It lies there as it will lie in its blocks, so that these begin at whole
-//! sectors.
+//! What a caller writes is copied once, into a slab, and blocks that it fills become parts of the
+//! slab (`Volume::lending`). The bytes begin as far into the slab as into their first block, so
+//! that blocks begin at whole sectors.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Taken {
         &self.slab[self.start..self.start + self.len]
     }
 
-    /// Adds to it; false where it has no room, or blocks have parts of it already.
+    /// Appends bytes; false where the slab has no room, or blocks have parts of it already.
     pub(crate) fn append(&mut self, data: &[u8]) -> bool {
         let end = self.start + self.len;
         let room = Arc::get_mut(&mut self.slab).and_then(|s| s.get_mut(end..end + data.len()));
@@ -53,26 +53,26 @@ impl Taken {
         true
     }
 
-    /// What is left when `written_bytes` of it have been written; perhaps only the room.
+    /// The rest after `written_bytes` were written; perhaps only the room.
     pub(crate) fn after(mut self, written_bytes: usize) -> Taken {
         self.start += written_bytes;
         self.len -= written_bytes;
         self
     }
 
-    /// What is left, if anything is.
+    /// The rest after `written_bytes` were written; `None` where nothing is left.
     pub(crate) fn without(self, written_bytes: usize) -> Option<Taken> {
         let rest = self.after(written_bytes);
         (rest.len > 0).then_some(rest)
     }
 
-    /// Whether what blocks may not have parts of is little.
+    /// Whether the slab has little unused room.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.len >= self.slab.len() / 8 * 7
     }
 
-    /// Makes it empty, for what will be written from `offset_bytes` on. `None` where blocks have
-    /// parts of it, or there is less room.
+    /// Makes it empty, for bytes to be written from `offset_bytes` on. `None` where blocks have
+    /// parts of the slab, or it has less room.
     pub(crate) fn emptied(
         mut self,
         block_bytes: u32,
@@ -85,7 +85,7 @@ impl Taken {
         (is_free && self.start + room_bytes <= self.slab.len()).then_some(self)
     }
 
-    /// Has `write` take blocks from it, which it writes.
+    /// Lends the slab to `write`, which writes its bytes: blocks may become parts of it.
     pub(crate) fn lend<T>(
         &self,
         v: &mut Volume<'_>,

@@ -14,17 +14,17 @@ use crate::Result;
 use crate::engine::{Core, Engine};
 use crate::taken::Taken;
 
-/// What one step of a write may take at most: bounds the time under the lock.
+/// Bytes of one step of a write at most: bounds the time under the lock.
 const STEP_BYTES: u64 = 1 << 20;
-/// And at least, however little memory there is.
+/// Bytes of one step at least, however little memory there is.
 const LEAST_STEP_BYTES: u64 = 64 << 10;
-/// It is so small a part of the bound on memory, for it comes into memory whole before anybody can
-/// be made to wait.
+/// A step takes one part in this many of the bound on memory at most: all of it comes into memory
+/// before the caller can be made to wait.
 const STEP_PART: u64 = 16;
-/// Bytes from which on a write is put where blocks can have parts of it: in these lengths they go
-/// to the disk around the host's page cache.
+/// The length from which on a write goes into a slab that blocks can have parts of. Blocks of such
+/// writes go to the disk around the host's page cache.
 pub(crate) const LONG_BYTES: usize = 32 << 10;
-/// How long to let others read before looking again.
+/// How long to wait for other threads' reads before looking again.
 const OTHERS_READ: Duration = Duration::from_micros(20);
 /// The largest piece of `copy_range` at a time.
 const COPY_BYTES: usize = 1 << 20;
@@ -33,8 +33,8 @@ const COPY_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Unsynced(Vec<PatchId>);
 
-/// What one step of a write may take. Where a step is there as a whole or not at all after a crash,
-/// memory is no reason for shorter ones.
+/// Bytes of one step of a write. Where a step is atomic in a crash, it is not made shorter for lack
+/// of memory.
 pub fn step_bytes(memory_bytes: u64, scopes_are_atomic: bool) -> usize {
     let most = match scopes_are_atomic {
         true => STEP_BYTES,
@@ -85,7 +85,7 @@ impl Engine {
             if !from_device || self.core.lock().fs.free_epoch() == epoch {
                 return Ok(filled);
             }
-            // Blocks changed hands while we read them: what we got may be somebody else's.
+            // Blocks were freed during the read, and may be another file's now: read again.
         }
     }
 
@@ -134,7 +134,7 @@ impl Engine {
             let operation = Some(operations::write(inode, at, step));
             let written = self.run_in(&mut core, operation, |fs, v, now| {
                 if taken.is_none() && step.len() >= LONG_BYTES {
-                    // Not before there is room for it.
+                    // Taken only now, when there is room in memory.
                     taken = Some(Taken::new(&self.slabs, self.block_bytes, at, step, 0));
                 }
                 match &taken {
@@ -269,7 +269,7 @@ impl Engine {
     /// # Errors
     /// `EIO` where the device failed.
     pub fn sync(&self) -> Result<()> {
-        /// Changes, the frees that they allow, and what those change.
+        /// One round for changes, one for the frees that they allow, one for what these change.
         const ROUNDS: usize = 3;
         let mut core = self.core.lock();
         self.end_gathering(&mut core);
@@ -277,7 +277,7 @@ impl Engine {
             observer.sync_asked();
         }
         core.fs.retry_deferred();
-        // What was removed before it ever reached the disk need not get there.
+        // Files that were removed before they ever reached the disk need not get there.
         self.try_deferred_work(&mut core);
         let committed = self.commit(&mut core)?;
         if core.log_is_for_all() && (committed || core.log_state().is_some()) {
@@ -297,8 +297,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Does deferred work as far as it goes: space that cannot be given back, for a block of it
-    /// cannot be read, keeps nobody's changes from the disk.
+    /// Does deferred work as far as possible. An error does not end the sync: space that cannot be
+    /// freed, because a block cannot be read, must not keep other changes from the disk.
     fn try_deferred_work(&self, core: &mut MutexGuard<'_, Core>) {
         if core.latched.is_none()
             && let Err(error) = self.do_deferred_work(core)
@@ -311,9 +311,9 @@ impl Engine {
         self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads the blocks that a step missed, without the lock. Fails only where none could be read:
-    /// among the wanted ones may be some that another operation asked for, whose failure is not
-    /// ours. The step that runs again asks for what it needs.
+    /// Reads the blocks that a step missed, without the lock. Fails only if none could be read:
+    /// some of the wanted blocks may be another operation's, whose failure is not this one's. When
+    /// the step runs again, it asks for what it still needs.
     pub(crate) fn read_wanted(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -323,7 +323,7 @@ impl Engine {
         let volume = core.volume;
         if wanted.is_empty() {
             self.will_wait();
-            // Another thread reads what we want.
+            // Another thread is reading the blocks.
             MutexGuard::unlocked(core, || std::thread::sleep(OTHERS_READ));
             return Ok(());
         }
@@ -350,8 +350,8 @@ impl Engine {
     }
 }
 
-/// A few blocks that the host has in memory; `None` where it has not, or there are more. The thread
-/// that reads requests need not be relieved for that: two changes of thread take longer.
+/// Reads a few blocks that the host has in memory; `None` where it has not, or there are more. No
+/// other thread need take over the requests meanwhile: two changes of thread would take longer.
 fn read_at_once(
     device: &dyn BlockDevice,
     block_bytes: u32,

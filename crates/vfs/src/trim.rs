@@ -2,14 +2,14 @@
 //! (`discard`).
 //!
 //! A block may be discarded once the disk itself says that it is free: before that a crash would
-//! bring back a file that has it. So what is free is noted, then everything is brought onto stable
-//! storage, and only what has been free all the time is discarded: the layout crosses off what is
-//! allocated meanwhile. Each discard is done under the lock, so that nobody allocates a block, and
-//! writes to it, between the look and the discard. A write to a block from before it was freed may
-//! still be on its way; what a free block holds is nobody's concern.
+//! bring back a file that has it. So free blocks are noted, then everything is brought onto stable
+//! storage, and only blocks that have been free all the time are discarded: the layout crosses off
+//! blocks that are allocated meanwhile. Each discard is done under the lock, so that no block is
+//! allocated and written between the check and the discard. A write from before a block was freed
+//! may still be on its way; that does no harm, since nothing reads a free block.
 //!
-//! A copy that is being made needs the blocks of its moment, also where they are free by now: no
-//! discarding beside it.
+//! While a snapshot is being made nothing is discarded: it needs the blocks of its moment, even if
+//! they are free by now.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -22,21 +22,21 @@ use parking_lot::MutexGuard;
 use crate::engine::Engine;
 use crate::{Error, Result};
 
-/// Bytes of the device of which the free blocks are noted at a time; for each such portion
-/// everything is written once.
+/// Bytes of the device whose free blocks are noted at a time. For each such portion everything is
+/// written once.
 const PORTION_BYTES: u64 = 4 << 30;
-/// The most that one discard covers: others wait for the lock meanwhile.
+/// Bytes of one discard at most: other operations wait for the lock meanwhile.
 const DISCARD_BYTES: u64 = 64 << 20;
 
-/// The fewest bytes of a run that is discarded after it was freed: a host's file has a hole only
-/// where a whole page of it is free.
+/// The shortest run that is discarded after it was freed, in bytes: the file of an image gets a
+/// hole only for whole pages.
 const LEAST_FREED_BYTES: u64 = 4096;
-/// How long the thread sleeps at most with the engine held.
+/// How long the thread sleeps at a time while it holds the engine.
 const NAP: Duration = Duration::from_millis(500);
 
-/// Starts the thread that discards what was freed, each time `rest` has passed: as long as a change
-/// may stay in memory, so that most of what it has to have on the disk is there. It holds the
-/// engine only for a nap at a time, so that dropping the engine ends it.
+/// Starts the thread that discards what was freed, every `rest`. That is as long as a change may
+/// stay in memory, so most of what must be on the disk first is there. The thread holds the engine
+/// only for a nap at a time, so that dropping the engine ends it.
 pub(crate) fn spawn(engine: &Arc<Engine>, rest: Duration) -> Option<JoinHandle<()>> {
     let engine = Arc::downgrade(engine);
     let mut rested = Duration::ZERO;
@@ -84,8 +84,8 @@ fn turn(engine: &Weak<Engine>, rest: Duration, rested: &mut Duration) -> bool {
 }
 
 impl Engine {
-    /// Discards what is free in a range of the device, as runs of `least_bytes` or more. Returns
-    /// how much that was.
+    /// Discards free runs of `least_bytes` or more in a range of the device. Returns the number of
+    /// bytes.
     ///
     /// # Errors
     /// `EROFS`, `EINVAL` where the range is empty or lies behind the end, `EBUSY` beside a
@@ -96,7 +96,7 @@ impl Engine {
             return Err(LayoutError::Invalid.into());
         }
         let _one_at_a_time = self.trimming.lock();
-        // What was removed is to be free first.
+        // First frees what was removed.
         self.sync()?;
         self.drain(&mut self.core.lock())?;
         let bytes = u64::from(self.block_bytes);
@@ -112,10 +112,10 @@ impl Engine {
     }
 
     /// Discards what was freed since the last call and is still free, once the disk says so.
-    /// Returns how much that was.
+    /// Returns the number of bytes.
     pub(crate) fn discard_freed(&self) -> Result<u64> {
         let _one_at_a_time = self.trimming.lock();
-        // Beside a copy nothing is discarded: what is freed meanwhile waits.
+        // Nothing is discarded during a snapshot; what is freed meanwhile is discarded later.
         if self.snapshot.lock().is_some() {
             return Ok(0);
         }
@@ -132,8 +132,8 @@ impl Engine {
         self.discard_noted(least_blocks)
     }
 
-    /// Discards what was freed before an unmount, where that is wanted: what of it fails is still
-    /// free.
+    /// Discards what was freed before an unmount, if the mount discards. Errors do no harm: the
+    /// blocks stay free.
     pub(crate) fn discard_last(&self) {
         if self.discarder.lock().is_none() {
             return;
@@ -144,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Notes what is free in a portion of the range. Returns where it ends.
+    /// Notes the free blocks in a portion of the range. Returns where the portion ends.
     fn note_free(&self, range: Range<u64>) -> Result<u64> {
         let portion = PORTION_BYTES / u64::from(self.block_bytes);
         let end = range.end.min(range.start.saturating_add(portion));
@@ -171,7 +171,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Discards what was noted and is still free. Returns how much.
+    /// Discards blocks that were noted and are still free. Returns the number of bytes.
     fn discard_noted(&self, least_blocks: u64) -> Result<u64> {
         let bytes = u64::from(self.block_bytes);
         let most = (DISCARD_BYTES / bytes).max(least_blocks);

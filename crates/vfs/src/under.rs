@@ -1,4 +1,4 @@
-//! The patchgroups that a thread's operations run under, and who waits to hear of one.
+//! The patchgroups that a thread's operations run under, and listeners that wait to hear of one.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -16,12 +16,12 @@ pub(crate) fn under() -> Option<Arc<[GroupId]>> {
     UNDER.with_borrow(Option::clone)
 }
 
-/// As long as it lives, this thread's operations run under groups: set back when it is dropped,
-/// whatever happens in between.
+/// While it lives, this thread's operations run under groups. Dropping it sets the groups of before
+/// again.
 #[must_use]
 pub struct Under {
     before: Option<Arc<[GroupId]>>,
-    /// The groups are the thread's.
+    /// Keeps the guard in its thread, to which the groups belong.
     of_this_thread: PhantomData<*const ()>,
 }
 
@@ -44,10 +44,10 @@ pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Somebody who wants to hear that a group is on stable storage.
+/// A caller that wants to hear that a group is on stable storage.
 pub(crate) struct Listener {
     pub(crate) group: GroupId,
-    /// What is still missing.
+    /// The patches that are not there yet.
     pub(crate) targets: Vec<PatchId>,
     pub(crate) tell: Box<dyn FnOnce() + Send>,
 }

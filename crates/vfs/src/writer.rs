@@ -1,4 +1,4 @@
-//! Writing out: the writer thread, the leaders of fsync, the throttle.
+//! Writing out: the writer thread, and operations that wait for memory.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -10,7 +10,8 @@ use parking_lot::MutexGuard;
 use crate::engine::{Core, Engine};
 use crate::{MemoryStats, under};
 
-/// Less free memory than this stays with the process: the next changes want it again.
+/// With less free memory than this, nothing is given back to the host: the next changes would take
+/// it again.
 const WORTH_GIVING_BACK_BYTES: u64 = 64 << 20;
 
 /// Starts the writer. It holds the engine only while it works, so that dropping the engine ends it.
@@ -32,18 +33,18 @@ fn turn(engine: &Weak<Engine>) -> bool {
         return false;
     }
     if core.latched.is_some() {
-        // Nothing will ever be written again: only to be there until the end.
+        // Nothing will ever be written again; the thread waits for its end.
         engine.wake_writer.wait_for(&mut core, NAP);
         return !core.stopping;
     }
     engine.write_gathered_long_ago(&mut core);
-    // At each turn: while there is always more to write nothing is given back, and the peak would be
+    // Noted at each turn: during continuous writing no memory is given back, and the peak would be
     // missed.
     core.memory_high_bytes = core.memory_high_bytes.max(core.store.memory_bytes());
     if let Some(nap) = engine.do_chores(&mut core) {
         let gave_back = engine.give_back_memory(&mut core);
-        // Nor is there anything to wait for where somebody may have called while the lock was not
-        // held.
+        // Giving memory back released the lock, so the writer may have been called meanwhile: it
+        // does not sleep then.
         if !gave_back && !core.stopping {
             engine.wake_writer.wait_for(&mut core, nap);
         }
@@ -52,7 +53,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
 }
 
 impl Engine {
-    /// Gives memory back that a burst of changes has left; whether there was enough of it.
+    /// Gives back memory that a burst of changes has left; returns whether there was enough of it.
     fn give_back_memory(&self, core: &mut MutexGuard<'_, Core>) -> bool {
         let bytes = core.store.memory_bytes();
         if core.memory_high_bytes.saturating_sub(bytes) < WORTH_GIVING_BACK_BYTES {
@@ -66,14 +67,15 @@ impl Engine {
         true
     }
 
-    /// One turn of what the session wants its writer to do. How long to sleep then, if at all.
+    /// Does what the session asks of its writer in one turn. Returns how long to sleep then, if at
+    /// all.
     fn do_chores(&self, core: &mut MutexGuard<'_, Core>) -> Option<Duration> {
         let mut turn = Turn::default();
         loop {
             let held_bytes = self.held_bytes();
             match turn.next(&mut core.session, self.clock(), held_bytes) {
                 Chore::Work(task) => {
-                    // An error has made the file system read-only, and is told to each caller.
+                    // An error has made the file system read-only; each caller hears of it.
                     let _ = self.drive(core, task);
                 }
                 Chore::Log(task) => {
@@ -89,18 +91,18 @@ impl Engine {
         }
     }
 
-    /// What a copy of the image that is being made holds in memory.
+    /// Bytes of memory that a snapshot under way holds.
     fn held_bytes(&self) -> u64 {
         self.snapshot.lock().as_ref().map_or(0, |s| s.held_bytes())
     }
 
-    /// Tells the store what is held in memory until patches commit, or until a copy has got it.
+    /// Tells the store how much memory a snapshot holds.
     pub(crate) fn note_held(&self, core: &mut Core) {
         core.session.note_held(self.held_bytes());
     }
 
-    /// Waits while memory is crowded with what is not on disk yet. What is done under patchgroups
-    /// waits a little earlier than the rest.
+    /// Waits while memory is crowded with changes that are not on disk yet. Operations under
+    /// patchgroups begin to wait a little earlier than others.
     pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
         self.note_held(core);
         let may_be_slow =

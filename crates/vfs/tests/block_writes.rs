@@ -14,7 +14,7 @@ use support::{check, new_inode, write_new};
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// Counts what it is given.
+/// Counts the writes that it gets.
 struct Counting {
     memory: MemoryDevice,
     bytes: AtomicU64,
@@ -173,7 +173,7 @@ fn order_between_sectors_costs_little() {
     for unit in [512, 1024] {
         let (blocks, requests) =
             per_file_in_units(Ordering::SOFT, 4000, 4096, 256 << 20, Some(unit));
-        // A round more for the names, of which some sectors of a block wait and others do not.
+        // The names take one more round: some sectors of a block wait, others do not.
         assert!((1.0..=1.12).contains(&blocks), "{blocks}");
         assert!(requests < 0.1, "{requests}");
     }
@@ -181,7 +181,7 @@ fn order_between_sectors_costs_little() {
 
 #[test]
 fn writing_back_meanwhile_costs_hardly_more() {
-    // When the writer has its turns is the host's business: a bitmap is written more often or less.
+    // The host decides when the writer has its turns, so a bitmap is written more or less often.
     let (blocks, requests) = per_file(Ordering::SOFT, 12_000, 4096, 32 << 20);
     assert!((1.0..=1.12).contains(&blocks), "{blocks}");
     assert!(requests < 0.1, "{requests}");

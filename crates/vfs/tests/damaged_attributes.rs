@@ -1,6 +1,6 @@
-//! Attribute blocks, attributes in inodes and access control lists that are damaged: who asks gets
-//! the right error, the mount becomes read-only where the image contradicts itself and only there,
-//! and `fsck` tells of the damage and mends it.
+//! Damaged attribute blocks, attributes in inodes and access control lists: callers get the right
+//! error, the mount becomes read-only only where the image contradicts itself, and `fsck` reports
+//! and repairs the damage.
 
 mod support;
 
@@ -24,18 +24,19 @@ const EINVAL: i32 = 22;
 const ENODATA: i32 = 61;
 const EUCLEAN: i32 = 117;
 
-/// What Linux shows of a list that says no more than permission bits.
+/// A list in Linux's form that says no more than permission bits.
 const PLAIN_LIST: &[u8] = &[
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255,
     255, 255, 255,
 ];
-/// The same with a user of its own, which a mode cannot say.
+/// The same with a named user, which a mode cannot state.
 const LIST: &[u8] = &[
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 77, 0, 0, 0, 4, 0, 5, 0, 255, 255, 255,
     255, 16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255, 255, 255,
 ];
 
-/// A file with an attribute, in a directory; what the damage is done to is found by its number.
+/// An image with a directory and a file in it that have attributes, and the numbers by which to
+/// find them.
 struct Image {
     bytes: Vec<u8>,
     ordering: &'static str,
@@ -44,7 +45,7 @@ struct Image {
 }
 
 impl Image {
-    /// A new file system of which the directory and the file have an attribute block each.
+    /// A new file system in which the directory and the file have an attribute block each.
     fn new(ordering: &'static str) -> Image {
         let bytes = match ordering.starts_with("journal") {
             true => new_image_with_journal(4 << 20, 128),
@@ -98,7 +99,7 @@ impl Image {
         self.attributes(inode).copy_from_slice(&built);
     }
 
-    /// What is behind the extra fields of an inode, for attributes of its own.
+    /// The bytes behind the extra fields of an inode, for attributes in the inode.
     fn body(&mut self, inode: InodeNumber) -> &mut [u8] {
         let place = self.place(inode);
         let start = BASE_SIZE + usize::from(self.inode(inode).extra_isize);
@@ -110,8 +111,8 @@ impl Image {
         report.findings.iter().map(|f| f.code).collect()
     }
 
-    /// `fsck` tells of this and of nothing else, and after a repair of nothing; what is not damaged
-    /// is kept.
+    /// `fsck` reports this and nothing else, and nothing after a repair; what is not damaged is
+    /// kept.
     fn told_and_mended(&mut self, code: Code) {
         assert_eq!(self.codes(), [code]);
         let device = MemoryDevice::from_bytes(self.bytes.clone());
@@ -155,8 +156,8 @@ fn chmod(engine: &Engine, inode: InodeNumber) -> Result<()> {
     engine.set_attributes(inode, &set).map(drop)
 }
 
-/// What is in a list is the business of those who use it. Neither the kernel nor `e2fsck` calls an
-/// image damaged for that.
+/// A bad list concerns only its users. Neither the kernel nor `e2fsck` calls an image damaged for
+/// it.
 #[test]
 fn a_list_that_is_none_is_invalid_and_nothing_else() {
     let bad: [&[u8]; 4] = [
@@ -184,13 +185,13 @@ fn a_list_that_is_none_is_invalid_and_nothing_else() {
             let new = new_inode(FileType::Regular);
             refused(engine.create(directory, b"new", &new), EINVAL);
             refused(chmod(&engine, file), EINVAL);
-            // The rest of it goes on.
+            // Everything else still works.
             assert_eq!(engine.read_only_reason(), None);
             assert_eq!(get(&engine, file, "user.one").unwrap(), b"1");
             assert!(!engine.list_xattrs(file).unwrap().is_empty());
             write_new(&engine, engine.root(), "beside", b"it");
             engine.write(file, 0, b"CONTENTS").unwrap();
-            // And who puts a list there or takes it away has it right again.
+            // Setting or removing the list mends it.
             set(&engine, directory, "system.posix_acl_default", LIST).unwrap();
             assert_eq!(
                 get(&engine, directory, "system.posix_acl_default").unwrap(),
@@ -212,8 +213,8 @@ fn a_list_that_is_none_is_invalid_and_nothing_else() {
     }
 }
 
-/// The four ways in which a block cannot be read: its magic number, its number of blocks, an entry
-/// and a value outside.
+/// The four ways in which a block cannot be read: a wrong magic number, a wrong number of blocks,
+/// an entry and a value that lie outside.
 #[test]
 fn a_damaged_block_is_an_error_of_the_image() {
     let damages: [fn(&mut [u8]); 4] = [
@@ -228,11 +229,11 @@ fn a_damaged_block_is_an_error_of_the_image() {
             let file = image.file;
             damage(image.attributes(file));
             if image.attributes(file)[HEADER_SIZE] == 255 {
-                // A name of that length, and no end behind it.
+                // Entries as long as they can be, without an end mark.
                 image.attributes(file)[HEADER_SIZE..].fill(255);
             }
             let (engine, device) = image.mount();
-            // Nobody asked for the attributes yet.
+            // Nothing has read the attributes yet.
             write_new(&engine, image.directory, "beside", b"it");
             assert_eq!(engine.read_only_reason(), None);
             refused(get(&engine, file, "user.one"), EUCLEAN);
@@ -240,7 +241,7 @@ fn a_damaged_block_is_an_error_of_the_image() {
             let reason = engine.read_only_reason().expect("a contradiction");
             assert!(reason.contains(&format!("inode {file}")), "{reason}");
             assert_eq!(support::read_all(&engine, file).unwrap(), b"contents");
-            // What was written before that may still get home.
+            // What was written before the damage was found may still be written home.
             let _ = engine.unmount();
             drop(engine);
             drop(device);
@@ -249,8 +250,8 @@ fn a_damaged_block_is_an_error_of_the_image() {
     }
 }
 
-/// Values of two attributes of an inode lie one upon the other: they do not fit where only one of
-/// them is taken away.
+/// Values of two attributes of an inode overlap: with one of them removed, the others need more
+/// space than they had.
 #[test]
 fn values_that_overlap_in_an_inode() {
     for ordering in ORDERINGS {
@@ -308,7 +309,7 @@ fn an_attribute_without_a_name_does_not_hide_those_behind_it() {
     }
 }
 
-/// A pointer that leads outside, or to what is not a file's.
+/// A pointer that leads out of the file system, or to metadata.
 #[test]
 fn a_pointer_to_no_attribute_block() {
     for ordering in ORDERINGS {

@@ -1,4 +1,4 @@
-//! What callers see of a device that fails.
+//! What callers see when a device fails.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn lookup(engine: &Engine, name: &str) -> InodeNumber {
     engine.lookup(engine.root(), name.as_bytes()).unwrap().inode
 }
 
-/// Makes the directory block that holds a name unreadable. Where it is, and its bytes.
+/// Makes the directory block that holds a name unreadable. Returns its place and its bytes.
 fn spoil_the_block_of(disk: &Disk, name: &str) -> (u64, Vec<u8>) {
     let image = disk.memory.snapshot();
     let holds_it = |block: &[u8]| {
@@ -73,14 +73,14 @@ fn a_failed_read_fails_one_operation_and_succeeds_when_repeated() {
     assert!(check(&*disk.memory).is_clean());
 }
 
-/// Where the first block of a file full of one byte is, and where its indirect block.
+/// The places of the first block of a file full of one byte, and of its indirect block.
 fn place_of(image: &[u8], fill: u8) -> (u64, u64) {
     let blocks = || image.chunks_exact(1024).enumerate();
     let contents: Vec<u32> = blocks()
         .filter(|(_, block)| *block == [fill; 1024])
         .map(|(number, _)| number as u32)
         .collect();
-    // Twelve are in the inode.
+    // Twelve pointers are in the inode.
     let pointers: Vec<u8> = contents[12..14]
         .iter()
         .flat_map(|number| number.to_le_bytes())
@@ -157,7 +157,7 @@ fn a_removed_file_that_cannot_be_freed_keeps_nothing_from_the_disk() {
     assert!(read_all(&after, lookup(&after, "synced")).unwrap() == [3; 3000]);
     assert!(read_all(&after, lookup(&after, "unmounted")).unwrap() == [4; 3000]);
     assert!(after.lookup(after.root(), b"bad").is_err());
-    // Here the place can be read: what was left is reclaimed.
+    // On this device the block can be read: the rest is reclaimed.
     after.unmount().unwrap();
     assert!(check(&*disk.memory).is_clean());
 }
@@ -187,7 +187,7 @@ fn a_removed_file_that_cannot_be_freed_keeps_no_other_waiting() {
     let stats = engine.stats();
     assert_eq!((stats.deferred.unreadable, stats.deferred.pending), (1, 0));
     assert_eq!(stats.read_only, None);
-    // The space of the five is free, that of the one is not, and is not promised either.
+    // The space of five files is free; that of the sixth is not, and is not promised either.
     let freed = used() - before;
     assert!((5 * 40..6 * 40).contains(&freed), "{freed} blocks");
     let large = write_new(&engine, engine.root(), "large", &[4; 180_000]);
@@ -245,7 +245,7 @@ fn a_failure_that_passes_is_not_noticed() {
         engine.fsync(file, false).unwrap();
         let stats = engine.stats();
         assert_eq!((stats.write_retries, stats.read_only), (1, None));
-        // The power goes: what was acknowledged is there, though the device had lost it all.
+        // After a power cut everything acknowledged is there, though the device had lost it before.
         let after = mount(copy_of(&disk)).unwrap();
         assert_eq!(read_all(&after, lookup(&after, "file")).unwrap(), [5; 5000]);
         engine.unmount().unwrap();
@@ -285,7 +285,7 @@ fn a_failure_that_stays_is_latched_and_everything_stays_readable() {
         let lost = write_new(&engine, engine.root(), "lost", &[2; 5000]);
         let also_lost = write_new(&engine, engine.root(), "also lost", &[3; 5000]);
         fail_next(&disk, kind, FaultLength::Gone);
-        // Each file learns of it, and none is ever told that it is safe after all; one without
+        // The loss is reported for each file, and none is ever called safe again; a file without
         // changes is.
         for file in [lost, also_lost, lost, engine.root()] {
             assert_eq!(engine.fsync(file, false).unwrap_err().errno(), 5);
@@ -358,7 +358,7 @@ fn a_directory_that_cannot_be_read_is_its_own_trouble_after_a_crash_too() {
     assert_eq!(moved.unwrap_err().errno(), 5);
     assert_eq!(engine.lookup(bad, b"needle").unwrap_err().errno(), 5);
     assert_eq!(engine.read_only_reason(), None);
-    // What has no name is known once all names are.
+    // Inodes without a name are known only once all names are read.
     assert!(engine.stats().reclaim.running);
     crashed.fault.write(at, &contents).unwrap();
     engine.lookup(bad, b"needle").unwrap();
@@ -385,17 +385,17 @@ fn a_loss_is_reported_once_to_each_open_file() {
     };
     assert!(is_told(&first));
     assert!(!is_told(&first));
-    // Who opens it now can know, for somebody does.
+    // A handle that is opened now gets no report, since another one had it.
     let late = engine.open(lost);
     assert!(!is_told(&late));
     assert!(is_told(&second));
     assert!(!is_told(&second));
-    // Nobody knows yet of this one.
+    // No handle has had a report about this file yet.
     let late = engine.open(unseen);
     assert!(is_told(&late));
     assert!(!is_told(&late));
     assert!(!is_told(&untouched));
-    // It stays read-only, also when the device is back.
+    // It stays read-only, even when the device is back.
     disk.fault.comes_back();
     assert!(engine.read_only_reason().is_some());
     assert_eq!(engine.write(lost, 0, b"x").unwrap_err().errno(), 30);
@@ -412,8 +412,8 @@ fn what_an_unmount_does_not_reclaim_is_the_next_mounts() {
     engine.hold(removed);
     engine.unlink(engine.root(), b"removed").unwrap();
     engine.sync().unwrap();
-    // The power fails here. Most of the reclaim cannot be done, for a part of the names is not
-    // there.
+    // The power fails here. Most of the reclaim cannot be done, because some of the names cannot be
+    // read.
     let crashed = Disk::new(disk.memory.snapshot(), Loss::Everything);
     engine.unmount().unwrap();
     spoil_the_block_of(&crashed, "removed");
@@ -494,7 +494,7 @@ fn a_device_that_fails_under_several_threads_loses_nothing_acknowledged() {
     }
 }
 
-/// What the device would hold if the power went now: what was not flushed is gone.
+/// The device after a power cut at this moment: what was not flushed is lost.
 fn copy_of(disk: &Disk) -> Arc<dyn BlockDevice> {
     Arc::new(backstitch_device::MemoryDevice::from_bytes(
         disk.memory.snapshot(),
@@ -521,7 +521,7 @@ fn the_reclaim_goes_on_once_everything_can_be_read() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert!(engine.stats().reclaim.running);
 
-    // The sector is written anew.
+    // The sector is written again.
     crashed.fault.write(at, &contents).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while engine.stats().reclaim.running {

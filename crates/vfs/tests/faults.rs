@@ -1,8 +1,8 @@
-//! A device that fails: every single read, write and flush of a workload in turn, and what is left
-//! of the promises.
+//! A failing device: every single read, write and flush of a workload fails in turn, and the
+//! promises are checked.
 //!
-//! `BACKSTITCH_FAULTS=all` takes every one of them; otherwise it is a few dozen of each kind,
-//! spread over the run.
+//! `BACKSTITCH_FAULTS=all` takes every request; otherwise a run takes a few dozen of each kind,
+//! spread over the workload.
 
 mod support;
 
@@ -17,7 +17,7 @@ const SHORT: u64 = 15;
 fn moments(count: u64) -> impl Iterator<Item = u64> {
     let all = std::env::var("BACKSTITCH_FAULTS").is_ok_and(|v| v == "all");
     let stride = if all { 1 } else { (count / SHORT).max(1) };
-    // Not always the same distance from the operations: some come in regular groups.
+    // The distance from one moment to the next varies, since some requests come in regular groups.
     (1..=count).filter(move |n| n % stride == n / stride % stride)
 }
 
@@ -44,7 +44,7 @@ impl Aged {
     }
 }
 
-/// Runs the workload from the mount to the unmount, and returns what that asked of the device.
+/// Runs the workload from the mount to the unmount, and returns the requests that the device got.
 fn run_without_faults(disk: &Disk, workload: &mut Workload) -> FaultCounts {
     let engine = disk.mount().unwrap();
     workload.run(&engine);
@@ -56,7 +56,7 @@ fn run_without_faults(disk: &Disk, workload: &mut Workload) -> FaultCounts {
     disk.fault.counts()
 }
 
-/// One failure that does not come again: nothing is lost, nobody is told but where a read failed.
+/// One failure that does not come again: nothing is lost, and only a failed read is reported.
 fn transient(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     let disk = Disk::new(aged.image.clone(), loss_of(number));
     disk.fault.inject(Fault {
@@ -65,7 +65,7 @@ fn transient(aged: &Aged, kind: FaultKind, number: u64) -> bool {
         length: FaultLength::Once,
     });
     let Ok(engine) = disk.mount() else {
-        // It came so early that the mount failed; the next one finds everything in order.
+        // The mount itself failed; the next one finds everything in order.
         disk.fault.reset_after_failure();
         let again = disk.mount().unwrap();
         aged.workload.expect_everything(&again);
@@ -82,14 +82,14 @@ fn transient(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     let ended = engine.unmount();
     let hit = disk.fault.counts().failures > 0;
     if kind != FaultKind::Read {
-        // More than once where the writer's thread had a batch in flight too.
+        // There may be several retries, if the writer's thread had a batch in flight too.
         assert_eq!(engine.stats().write_retries > 0, hit);
     }
     drop(engine);
     match ended {
         Ok(()) => assert!(check(&*disk.memory).is_clean(), "{kind:?} {number}"),
         Err(error) => {
-            // Reading something for the unmount failed: as after a crash, nothing is lost.
+            // A read for the unmount failed: the image is as after a crash, and nothing is lost.
             assert_eq!(kind, FaultKind::Read, "{error}");
             assert!(check(&*disk.memory).is_consistent());
         }
@@ -101,8 +101,8 @@ fn transient(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     hit
 }
 
-/// The device is gone from then on: what was acknowledged is there, and what is in memory can be
-/// read once it is back.
+/// The device is gone from that moment on. What was acknowledged is there, and what is in memory
+/// can be read once the device is back.
 fn lasting(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     let disk = Disk::new(aged.image.clone(), loss_of(number));
     disk.fault.inject(Fault {
@@ -145,7 +145,7 @@ fn lasting(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     disk.fault.counts().failures > 0
 }
 
-/// Sweeps over all moments of a kind with both lengths.
+/// Sweeps over all moments of a kind, with failures that last and failures that do not.
 fn sweep(kind: FaultKind, count_of: fn(FaultCounts) -> u64) {
     let aged = Aged::new();
     let disk = Disk::new(aged.image.clone(), Loss::Half);
@@ -159,8 +159,8 @@ fn sweep(kind: FaultKind, count_of: fn(FaultCounts) -> u64) {
         }
     }
     println!("{kind:?}: {count} moments, {runs} runs, {hits} with a failure");
-    // How often something is read again depends on when the writer's thread had its turn: the last
-    // moments may not come.
+    // The number of reads depends on when the writer's thread has its turns, so the last moments
+    // may not come.
     assert!(hits * 2 > runs, "{hits} of {runs} runs had a failure");
 }
 

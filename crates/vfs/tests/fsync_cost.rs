@@ -9,12 +9,13 @@ use backstitch_device::{FaultCounts, Loss, SlowFlushDevice};
 use backstitch_vfs::{FileType, RenameMode};
 use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
-/// What the device was asked for between two moments.
+/// The device's requests between two moments.
 fn between(before: FaultCounts, after: FaultCounts) -> (u64, u64) {
     (after.flushes - before.flushes, after.writes - before.writes)
 }
 
-/// Runs `change` and then fsyncs the file that it returns: flushes and write requests of the fsync.
+/// Runs `change`, then fsyncs the file that it returns. Returns the flushes and the write requests
+/// of the fsync.
 fn cost(
     disk: &Disk,
     engine: &backstitch_vfs::Engine,
@@ -56,12 +57,12 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
     assert_eq!(append.0, 2, "flushes of an append");
     assert_eq!(new.0, 3, "flushes of a new file");
     assert_eq!(nothing, (0, 0), "an fsync without changes");
-    // The figures say so too.
+    // The engine's figures agree.
     let after = engine.stats();
     assert_eq!(after.waits - before.waits, 3);
     assert_eq!(after.waited_batches - before.waited_batches, 1 + 2 + 3);
-    // Contents and inode; contents, bitmap and inode; the same and the directory. Adjacent blocks
-    // are one request.
+    // Overwriting: contents and inode. Appending: contents, bitmap and inode. A new file: the same
+    // and the directory. Adjacent blocks are one request.
     assert!(overwrite.1 <= 2, "{overwrite:?}");
     assert!(append.1 <= 3, "{append:?}");
     assert!(new.1 <= 5, "{new:?}");
@@ -69,8 +70,8 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
     assert!(check(&*disk.memory).is_clean());
 }
 
-/// Makes files in a directory and fsyncs each, with a name of its own or to replace the one before:
-/// flushes for each.
+/// Makes files in a directory and fsyncs each, under names of their own or replacing the one
+/// before. Returns the flushes for each.
 fn flushed_files(
     disk: &Disk,
     engine: &backstitch_vfs::Engine,
@@ -98,8 +99,8 @@ fn flushed_files(
 
 const FILES: usize = 200;
 
-/// Most take `expected` flushes, and none less. The others: the writer has its turn twice a second,
-/// whatever else is to be said of them.
+/// Most take `expected` flushes, and none takes less. Some take more, because the writer has its
+/// turn twice a second.
 fn assert_mostly(flushes: &[u64], expected: u64) {
     let are_right = flushes.iter().filter(|f| **f == expected).count();
     let none_less = flushes.iter().all(|f| *f >= expected);
@@ -109,8 +110,8 @@ fn assert_mostly(flushes: &[u64], expected: u64) {
     );
 }
 
-/// A program that flushes each file that it makes waits for two flushes: what a new file waits for
-/// besides went with the flush before it.
+/// A program that fsyncs each file that it makes waits for two flushes each: whatever else a new
+/// file waits for went with the flush before.
 #[test]
 fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     let disk = Disk::new(new_image(16 << 20, 2048), Loss::Half);
@@ -123,17 +124,17 @@ fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     engine.forget(kept, 1);
 
     let replaced = flushed_files(&disk, &engine, directory, true);
-    // Nothing was marked ahead before the first one.
+    // Before the first fsync nothing was marked ahead.
     assert!(replaced[0] >= 3);
     assert_mostly(&replaced, 2);
-    // With a new block of the directory goes its inode.
+    // A new block of the directory goes together with the directory's inode.
     assert_mostly(&flushed_files(&disk, &engine, directory, false), 2);
-    // The directory has more than one block now: the new name is in another than the one that is
-    // replaced. The link count, the name and the removal of the other are one after the other, for
-    // a program that flushes after the first rename.
+    // The directory has more than one block now, and the new name is in another one than the name
+    // that is replaced. Link count, name and removal go one after the other, and the program fsyncs
+    // after the first rename.
     assert_mostly(&flushed_files(&disk, &engine, directory, true)[1..], 3);
 
-    // What is marked ahead counts as free, and is at the end.
+    // Inodes and blocks that are marked ahead count as free, and are free in the end.
     engine.sync().unwrap();
     let free = engine.statistics().unwrap().free_inodes;
     assert_eq!(free_before - free, FILES as u64 + 2);
@@ -141,8 +142,8 @@ fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     assert!(check(&*disk.memory).is_clean());
 }
 
-/// Behind an indirect block too: it goes to another place, and the inode shows that together with
-/// the size.
+/// Also for blocks behind an indirect block: that moves to another place, and the inode points
+/// there with the same write that has the new size.
 #[test]
 fn flushed_appends_take_two_flushes_each_however_long_the_file_is() {
     let disk = Disk::new(new_image(16 << 20, 512), Loss::Half);
@@ -166,12 +167,13 @@ fn flushed_appends_take_two_flushes_each_however_long_the_file_is() {
         (0..appends).map(&mut append).collect()
     };
     assert_mostly(&flushes(200, 1 << 10), 2);
-    // From block 12 + 256 on two of them are on the way, a new one for each 256 blocks.
+    // From block 12 + 256 on there are two levels of indirect blocks, with a new lower one for each
+    // 256 blocks.
     flushes(1, 70 << 10);
     assert_mostly(&flushes(300, 1 << 10), 2);
 
-    // A file that goes takes nothing along that is not its, nor leaves anything: what its indirect
-    // blocks have left is free.
+    // Removing the file frees all its blocks and no others: also the old places of its indirect
+    // blocks.
     let bytes = read_all(&engine, log).unwrap();
     assert_eq!(bytes.len() as u64, end);
     assert_eq!(bytes[113 << 10..][..1 << 10], [100; 1 << 10]);
@@ -208,7 +210,7 @@ fn concurrent_fsyncs_share_flushes() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 30;
     let disk = Disk::new(new_image(8 << 20, 512), Loss::Half);
-    // As long as a fast drive's: others come while one is under way.
+    // As long as a fast drive's flush, so that other callers come during it.
     let slow = SlowFlushDevice::new(disk.fault.clone(), Duration::from_millis(2));
     let engine = mount(Arc::new(slow)).unwrap();
     let files: Vec<_> = (0..THREADS)
@@ -223,8 +225,8 @@ fn concurrent_fsyncs_share_flushes() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     engine.write(*file, 0, &[(n + round) as u8; 2000]).unwrap();
-                    // All ask at the same moment: one leads, the others find themselves served by
-                    // it or by the next.
+                    // All ask at the same moment: one leads, and its batch or the next one serves
+                    // the others.
                     barrier.wait();
                     engine.fsync(*file, false).unwrap();
                     barrier.wait();

@@ -1,10 +1,9 @@
-//! A disk that fills up: every allocation of a workload is the one that finds nothing left, in
-//! turn.
+//! A disk that fills up: each allocation of a workload in turn is the one that finds nothing left.
 //!
-//! A ballast leaves a number of blocks, or of inodes: with none left the workload's first
+//! A ballast leaves a number of free blocks or inodes: with none left the workload's first
 //! allocation fails, with one left its second, and so on; either once, or from then on. Nothing may
 //! be half done, nothing lost, and when everything is removed the counters are those of a new file
-//! system. `BACKSTITCH_FAULTS=all` takes every number; otherwise it is a few dozen, spread.
+//! system. `BACKSTITCH_FAULTS=all` takes every number; otherwise a run takes a few dozen, spread.
 
 mod support;
 
@@ -58,8 +57,8 @@ fn leave_blocks(engine: &Engine, left: u64) {
 
 /// Leaves `left` free inodes.
 fn leave_inodes(engine: &Engine, left: u64) {
-    // In a directory of its own: directories do not shrink, and the root is compared with a new
-    // one.
+    // The inodes are made in a directory of its own: directories do not shrink, and the root is
+    // compared with a new one.
     let (root, new) = (engine.root(), new_inode(FileType::Directory));
     let directory = engine.create(root, b"ballast", &new).unwrap().inode;
     let new = new_inode(FileType::Regular);
@@ -88,13 +87,13 @@ fn remove_ballast(engine: &Engine) {
 /// How long there is no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
-    /// For one operation: then somebody removes the ballast, and nothing fails any more.
+    /// For one operation: then the ballast is removed, and nothing fails any more.
     Once,
     /// From then on.
     Lasting,
 }
 
-/// One run; returns how often something found no space.
+/// One run; returns how many operations found no space.
 fn run(image: &[u8], leave: fn(&Engine, u64), left: u64, full: Full) -> usize {
     let disk = Disk::new(image.to_vec(), Loss::Half);
     let engine = disk.mount().unwrap();
@@ -152,7 +151,7 @@ fn sweep(leave: fn(&Engine, u64), enough: u64) {
     assert!(failures > runs, "{failures} failures in {runs} runs");
 }
 
-/// How many the workload takes at most, by `count` of free ones.
+/// The most blocks or inodes (`count` says which) that the workload takes.
 fn taken(count: fn(FileSystemStatistics) -> u64) -> u64 {
     let disk = Disk::new(image(), Loss::Half);
     let engine = disk.mount().unwrap();
@@ -167,11 +166,11 @@ fn taken(count: fn(FileSystemStatistics) -> u64) -> u64 {
     before - least
 }
 
-/// What a crash leaves of a disk that one open file without a name fills: of blocks, or of inodes.
+/// A disk after a crash whose blocks, or inodes, nearly all belong to open files without a name.
 fn filled_by_the_nameless(block_hungry: bool) -> Vec<u8> {
     let disk = Disk::new(image(), Loss::Half);
     let engine = disk.mount().unwrap();
-    // Something to be looked at before anything is found to be free.
+    // A file for the reclaim to look at before it finds anything to free.
     write_new(&engine, engine.root(), "kept", &[7; 40_000]);
     match block_hungry {
         true => leave_blocks(&engine, 30),
@@ -220,11 +219,11 @@ fn space_that_a_crash_lost_is_waited_for() {
     assert!(before < 100, "{before} blocks are free already");
     assert!(engine.stats().reclaim.running);
     device.set(false);
-    // More than there is before the reclaim has given anything back.
+    // More than is free before the reclaim has freed anything.
     let data = vec![3; 1 << 20];
     let file = write_new(&engine, engine.root(), "large", &data);
     assert!(read_all(&engine, file).unwrap() == data);
-    // And what is not there is not waited for without end.
+    // A write that finds no space in the end does not wait for ever.
     let rest = vec![4; 3 << 20];
     let mut at = data.len() as u64;
     let refused = loop {
@@ -257,8 +256,8 @@ fn inodes_that_a_crash_lost_are_waited_for() {
 #[test]
 fn space_that_cannot_be_reclaimed_is_not_waited_for_without_end() {
     let disk = Disk::new(filled_by_the_nameless(true), Loss::Half);
-    // The indirect block of the file that has a name: its blocks are not known, so none is known to
-    // be free.
+    // Makes the indirect block of the file with a name unreadable: its blocks are not known then,
+    // so no block is known to be free.
     let contents = [7; 1024];
     let image = disk.memory.snapshot();
     let mut blocks = (0_u32..).zip(image.chunks_exact(1024));

@@ -1,4 +1,4 @@
-//! Small writes that follow each other: they become patches together, and nobody can tell.
+//! Small writes that follow each other become patches together, and no caller can tell.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn read_all(engine: &Engine, inode: InodeNumber) -> Vec<u8> {
     support::read_all(engine, inode).unwrap()
 }
 
-/// Nothing is wrong with what is on the disk.
+/// Checks that the disk has no errors.
 fn check(disk: &Disk) {
     let report = support::check(&*disk.memory);
     assert!(report.is_clean(), "{:?}", report.findings);
@@ -60,7 +60,7 @@ fn pieces_of_a_file_are_changes_of_their_blocks_once() {
     let file = write_new(&engine, engine.root(), "pieces", &piece(0, 100));
     let whole = write_new(&engine, engine.root(), "whole", &piece(0, 100));
     let before = changes(&engine);
-    // Which follows nothing.
+    // This ends the gathering: the write follows nothing.
     engine.attributes(whole).unwrap();
     engine.write(whole, 100, &piece(100, 60_000)).unwrap();
     let of_whole = changes(&engine) - before;
@@ -68,7 +68,7 @@ fn pieces_of_a_file_are_changes_of_their_blocks_once() {
     write_pieces(&engine, file, 100, 100, 600);
     assert_eq!(engine.attributes(file).unwrap().size_bytes, 60_100);
     let of_pieces = changes(&engine) - before;
-    // The first is done at once.
+    // The first piece is written at once.
     assert!(
         of_pieces < of_whole + 10,
         "{of_pieces} changes, {of_whole} of a single write"
@@ -101,7 +101,7 @@ fn whatever_is_asked_for_sees_them() {
     let size = grow();
     assert!(engine.statistics().unwrap().free_blocks < before);
     assert_eq!(read_all(&engine, file), piece(0, size));
-    // A write elsewhere in the file, and a shorter file, come after what came before them.
+    // A write elsewhere in the file, and a truncation, take effect after the gathered writes.
     let size = grow();
     engine.write(file, size as u64 - 100, &[255; 50]).unwrap();
     let mut expected = piece(0, size);
@@ -201,8 +201,8 @@ fn a_full_disk_is_an_error_of_the_write_that_has_no_place() {
     check(&disk);
 }
 
-/// A disk with a file of 20 KiB and another one of 100 bytes, and where the block is that holds
-/// pointers of the first.
+/// A disk with a file of 20 KiB and another one of 100 bytes; and the place of the first file's
+/// indirect block.
 fn disk_with_an_indirect_block() -> (Disk, Range<u64>) {
     let disk = disk();
     let engine = disk.mount().unwrap();
@@ -210,7 +210,8 @@ fn disk_with_an_indirect_block() -> (Disk, Range<u64>) {
     write_new(&engine, root, "file", &piece(0, 20 << 10));
     write_new(&engine, root, "other", &piece(0, 100));
     engine.unmount().unwrap();
-    // The only block that holds pointers: those to blocks 12 to 19, one after the other.
+    // The indirect block is the only one that holds pointers, to the file's blocks 12 to 19, which
+    // are adjacent.
     let image = disk.memory.snapshot();
     let pointers = |block: &[u8]| -> Vec<u32> {
         let words = block.chunks_exact(4).take(9);
@@ -234,12 +235,12 @@ fn what_has_no_place_for_a_block_cannot_be_read_is_told_by_fsync() {
     let [file, other] =
         ["file", "other"].map(|name| engine.lookup(engine.root(), name.as_bytes()).unwrap().inode);
     for block in [10, 11, 12, 13] {
-        // The first is done at once; those behind the last direct block have no place.
+        // The first one is written at once. Those behind the last direct block cannot be placed.
         engine.write(file, block << 10, &[9; 1024]).unwrap();
     }
     assert_eq!(engine.fsync(file, false).unwrap_err().errno(), 5);
     engine.fsync(file, false).unwrap();
-    // Nobody else is concerned.
+    // Other files are not affected.
     engine.write(other, 100, &[4; 100]).unwrap();
     engine.fsync(other, false).unwrap();
     let mut found = Vec::new();
@@ -250,19 +251,19 @@ fn what_has_no_place_for_a_block_cannot_be_read_is_told_by_fsync() {
 /// Keeps the reader of a range waiting.
 struct Stalling {
     memory: Arc<MemoryDevice>,
-    /// The range, and whether somebody has come.
+    /// The range, and whether a reader has come.
     stalled: Mutex<(Range<u64>, bool)>,
     changed: Condvar,
 }
 
 impl Stalling {
-    /// Waits until somebody reads the range.
+    /// Waits until a thread reads the range.
     fn wait_for_reader(&self) {
         let stalled = self.stalled.lock().unwrap();
         drop(self.changed.wait_while(stalled, |s| !s.1).unwrap());
     }
 
-    /// From now on nobody waits.
+    /// From now on no reader waits.
     fn let_go(&self) {
         self.stalled.lock().unwrap().0 = 0..0;
         self.changed.notify_all();

@@ -13,7 +13,7 @@ use support::{new_image, new_image_with_journal, new_inode, write_new};
 
 const ROUNDS: usize = 30;
 
-/// A mounted file system, where in it files are made, and its device.
+/// A mounted file system, the directory in which files are made, and its device.
 struct Mounted {
     engine: Arc<Engine>,
     at: InodeNumber,
@@ -36,7 +36,7 @@ fn recording(image: Vec<u8>) -> Arc<RecordingDevice> {
 fn options(ordering: Ordering) -> MountOptions {
     MountOptions {
         ordering,
-        // Nothing is written but what somebody waits for.
+        // Nothing is written unless a caller waits for it.
         expire_seconds: 1e6,
         commit_seconds: 1e6,
         ..MountOptions::default()
@@ -50,7 +50,7 @@ fn alone(ordering: Ordering) -> Mounted {
     Mounted { engine, at, device }
 }
 
-/// A file system with a journal in the file `inner` of one without.
+/// A file system with a journal, in the file `inner` of one without.
 fn inside(ordering: Ordering) -> Mounted {
     let inner = new_image_with_journal(4 << 20, 256);
     let memory = Arc::new(MemoryDevice::from_bytes(new_image(8 << 20, 64)));
@@ -86,7 +86,7 @@ fn inside(ordering: Ordering) -> Mounted {
     Mounted { engine, at, device }
 }
 
-/// Flushes for each round, in which each thread makes a file at the same time as the others.
+/// Flushes per round; in a round each thread makes a file at the same time.
 fn flushes_per_round(mounted: &Mounted, threads: usize) -> f64 {
     let before = mounted.flushes();
     let (start, Mounted { engine, at, .. }) = (Barrier::new(threads), mounted);
@@ -125,7 +125,7 @@ fn a_long_truncation_waits_for_the_log_once() {
     let engine = &mounted.engine;
     let file = write_new(engine, mounted.at, "long", b"");
     for part in 0..PARTS {
-        // Steps end at borders of 64 MiB here.
+        // Steps of a write end at multiples of 64 MiB here.
         engine.write(file, part * (80 << 20), &[7; 5000]).unwrap();
     }
     engine.sync().unwrap();

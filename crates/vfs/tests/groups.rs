@@ -1,4 +1,4 @@
-//! Patchgroups through the engine: what they cost, how one hears of them, and that they leave
+//! Patchgroups through the engine: what they cost, how callers hear of them, and that they leave
 //! nothing behind.
 
 mod support;
@@ -26,7 +26,7 @@ fn append(engine: &Engine, inode: InodeNumber, data: &[u8]) {
 #[test]
 fn a_chain_of_appends_costs_no_more_than_one() {
     let disk = disk();
-    // Enough memory that nothing is written before it is asked for.
+    // With enough memory nothing is written before it is asked for.
     let options = MountOptions {
         cache_bytes: MountOptions::default().cache_bytes,
         ..support::options(Ordering::SOFT)
@@ -64,7 +64,7 @@ fn what_is_done_later_waits_for_what_was_done_before() {
         write_new(&engine, root, "out", &[2; 3000]);
     });
     let second = after(&engine, Some(first), || engine.unlink(root, b"in").unwrap());
-    // Its name alone is asked for: all of the other file comes along.
+    // The sync is for the file's name only: all of the other file comes with it.
     engine.group_sync(second).unwrap();
     assert!(engine.group_is_durable(second).unwrap());
     let image = Disk::new(disk.memory.snapshot(), Loss::Everything);
@@ -97,7 +97,7 @@ fn those_who_listen_hear_when_it_is_there_or_will_never_be() {
     waiting.join().unwrap().unwrap();
     assert!(engine.group_is_durable(group).unwrap());
 
-    // A group that is closed, and one whose device fails.
+    // Listeners of a group that is closed, and of one whose device fails.
     let count = Arc::new(AtomicU32::new(0));
     let counts = || {
         let count = count.clone();
@@ -141,7 +141,7 @@ fn a_group_is_for_the_operations_it_was_engaged_for() {
         Error::Group(GroupError::Sealed)
     );
     engine.group_engage(group).unwrap();
-    // Another thread's operations, and this one's outside, wait for nothing.
+    // Operations of another thread, and of this one outside the group, wait for nothing.
     let before = disk.fault.counts();
     let other = engine.clone();
     std::thread::spawn(move || {
@@ -162,8 +162,8 @@ fn a_group_is_for_the_operations_it_was_engaged_for() {
     assert_eq!(disk.memory.size_bytes(), 8 << 20);
 }
 
-/// Writes into two files in turn, a group for each write that comes after the one before it, until
-/// it is told to stop.
+/// Writes into two files in turn until it is told to stop. Each write has a group of its own, which
+/// comes after the one before.
 fn chain_without_end(engine: &Engine, files: [InodeNumber; 2], is_over: &AtomicBool) {
     let mut last = None;
     let mut turns = files.into_iter().cycle();
@@ -174,7 +174,7 @@ fn chain_without_end(engine: &Engine, files: [InodeNumber; 2], is_over: &AtomicB
             assert_eq!(engine.write(file, 0, b"mine").unwrap(), 4);
         }));
     }
-    // It forgets the last one.
+    // The last group is not closed.
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn an_endless_chain_of_groups_holds_up_nobody_else() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| chain_without_end(&engine, files, &is_over));
-        // Nothing reaches the disk, so that the chain comes to an end of its share of memory.
+        // Nothing reaches the disk, so the chain fills its share of memory and waits.
         let since = std::time::Instant::now();
         while engine.stats().memory.throttled == 0 {
             assert!(since.elapsed() < PATIENCE, "the chain waits for nothing");
@@ -199,7 +199,7 @@ fn an_endless_chain_of_groups_holds_up_nobody_else() {
         let (done, others_work) = mpsc::channel();
         let (engine, device, is_over) = (&engine, &device, &is_over);
         scope.spawn(move || {
-            // In the same block of the inode table, the same bitmaps, the same directory.
+            // These are in the same block of the inode table, the same bitmaps, the same directory.
             let mine = (0..50).map(|i| write_new(engine, root, &format!("c{i}"), &[2; 700]));
             let mine: Vec<InodeNumber> = mine.collect();
             done.send(engine.stats().memory.throttled).unwrap();
@@ -222,8 +222,7 @@ fn an_endless_chain_of_groups_holds_up_nobody_else() {
     assert!(check(&*memory).findings.is_empty());
 }
 
-/// A chain of groups that goes back and forth between the names of a directory and a file
-/// elsewhere.
+/// A chain of groups that changes, in turn, the names of a directory and a file elsewhere.
 fn chain_through_names(engine: &Engine, directory: InodeNumber, links: u32) {
     let own = engine.lookup(engine.root(), b"own").unwrap().inode;
     let mut last = None;
@@ -235,7 +234,7 @@ fn chain_through_names(engine: &Engine, directory: InodeNumber, links: u32) {
             engine.write(own, 0, &link.to_le_bytes()).unwrap();
         }));
     }
-    // The last one stays open for ever.
+    // The last group is never closed.
 }
 
 #[test]
@@ -258,7 +257,7 @@ fn a_name_beside_those_of_a_long_chain_waits_for_little_of_it_where_others_may_w
         let before = disk.fault.counts().flushes;
         chain_through_names(&engine, directory, 300);
         let while_it_was_made = disk.fault.counts().flushes - before;
-        // Who has a directory alone need not wait.
+        // In a directory that only its owner can write to nothing waits.
         assert_eq!(while_it_was_made > 0, is_shared, "{name}");
         let before = disk.fault.counts().flushes;
         let mine = write_new(&engine, directory, "mine", &[2; 700]);

@@ -1,5 +1,5 @@
-//! What a journal cannot do: hold more than its blocks, for which operations wait and never fail;
-//! and features that this version does not write, which are refused by name.
+//! Limits of a journal. It cannot hold more than its blocks: operations then wait, and never fail.
+//! Features that this version does not write are refused by name.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn ext3(scratch: &Scratch, more: &[&str]) -> PathBuf {
     path
 }
 
-/// Nothing ends a transaction but its size: every wait is for room.
+/// Only their size ends transactions: every wait is for room.
 fn options(mode: &str) -> MountOptions {
     MountOptions {
         ordering: mode.parse::<Ordering>().unwrap(),
@@ -58,7 +58,7 @@ fn options(mode: &str) -> MountOptions {
     }
 }
 
-/// The blocks of the journal, which mke2fs puts in one piece but for its indirect blocks.
+/// The blocks of the journal, which mke2fs puts in one piece, except for its indirect blocks.
 fn journal_blocks(image: &Path) -> Vec<u64> {
     let (_, said) = tool("debugfs", &["-R", "blocks <8>"], image);
     let numbers = said.split_ascii_whitespace().filter_map(|n| n.parse().ok());
@@ -81,8 +81,8 @@ fn make(engine: &Engine, directory: InodeNumber, name: &[u8]) -> InodeNumber {
     inode
 }
 
-/// Files of which a removal changes and revokes more blocks than a transaction holds, a deep index,
-/// and much of everything else.
+/// Makes files whose removal changes and revokes more blocks than a transaction holds, a deep
+/// index, and many other things.
 fn fill_the_journal(engine: &Engine, writer: usize) {
     let root = engine.root();
     let top = format!("writer {writer}").into_bytes();
@@ -194,7 +194,7 @@ fn operations_wait_for_a_full_journal_with_contents_in_it() {
     full_journal("journal=full", 2);
 }
 
-/// Mounts an image; why it is read-only, or is not mounted at all.
+/// Mounts an image; returns why it is read-only, or why it is not mounted at all.
 fn refusal(image: Vec<u8>, ordering: &str) -> String {
     let device = Arc::new(MemoryDevice::from_bytes(image.clone()));
     let said = match Engine::mount(device.clone(), usual().layout(), &options(ordering)) {

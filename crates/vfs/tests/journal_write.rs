@@ -34,7 +34,7 @@ fn ext3(scratch: &Scratch, options: &[&str], blocks: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-/// Has e2fsck replay the journal and repair what it finds; what it says beyond the replay.
+/// Has e2fsck replay the journal and repair the image. Returns what it reports beyond the replay.
 fn e2fsck(path: &Path) -> Vec<String> {
     let done = Command::new("e2fsck")
         .arg("-fy")
@@ -47,7 +47,7 @@ fn e2fsck(path: &Path) -> Vec<String> {
         "Pass ",
         "FILE SYSTEM WAS MODIFIED",
         "files (",
-        // What the orphan list is for.
+        // Expected: that is what the orphan list is for.
         "Clearing orphaned inode",
         "Truncating orphaned inode",
     ];
@@ -107,7 +107,7 @@ fn cut_image_everywhere(name: &str, ordering: &str, image: Vec<u8>, cuts: usize)
             "{name}, cut {cut} of {}: {found:?}",
             records.len()
         );
-        // And ours: mounting recovers, and leaves what e2fsck finds nothing in.
+        // And after our replay: mounting recovers, and e2fsck finds nothing then.
         let memory = Arc::new(MemoryDevice::from_bytes(bytes));
         let engine = Engine::mount(memory.clone(), usual().layout(), &options(ordering)).unwrap();
         assert_eq!(engine.read_only_reason(), None);
@@ -171,7 +171,7 @@ fn a_run_without_a_cut_leaves_an_empty_journal() {
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
 }
 
-/// An ext3 image whose commit records go with what they commit.
+/// An ext3 image whose commit records may be written together with what they commit.
 fn ext3_at_once(size_bytes: usize, block_bytes: u32) -> Vec<u8> {
     let mut mkfs = Mkfs {
         block_size: Some(block_bytes),
@@ -185,8 +185,8 @@ fn ext3_at_once(size_bytes: usize, block_bytes: u32) -> Vec<u8> {
     device.snapshot()
 }
 
-/// Device flushes per fsync in each mode where commit records go with what they commit: of a file
-/// with new contents, and of one that lost them.
+/// Device flushes per fsync in each mode, with commit records written together with what they
+/// commit: for a file with new contents, and for one that lost its contents.
 fn flushes_at_once(mode: &str) -> (f64, f64) {
     const EACH: usize = 20;
     let memory = Arc::new(MemoryDevice::from_bytes(ext3_at_once(32 << 20, 4096)));
@@ -226,8 +226,8 @@ fn flushes_at_once(mode: &str) -> (f64, f64) {
     (counts[0], counts[1])
 }
 
-/// A commit record with a checksum of its transaction needs no flush before it. Contents do, where
-/// nobody may see a transaction without those: under `ordered`.
+/// A commit record with a checksum of its transaction needs no flush before it. New contents under
+/// `ordered` do: they must be on the disk before the transaction.
 #[test]
 fn a_commit_record_with_a_checksum_takes_one_flush() {
     let of = ["journal=ordered", "journal=writeback", "journal=full"].map(flushes_at_once);
@@ -254,7 +254,7 @@ fn nothing_is_left_to_repair_where_commit_records_go_with_what_they_commit() {
     }
 }
 
-/// A device during whose reads somebody else syncs, for the file system is not locked then.
+/// A device that syncs the file system during its reads: the engine's lock is not held then.
 struct Meddling {
     below: Arc<dyn BlockDevice>,
     with: Mutex<Option<Arc<Engine>>>,
@@ -270,7 +270,7 @@ impl BlockDevice for Meddling {
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> backstitch_device::Result<()> {
-        // Not while that one reads.
+        // No sync during the sync's own reads.
         let engine = self.with.lock().unwrap().take();
         if let Some(engine) = engine {
             engine.sync().unwrap();
@@ -288,8 +288,8 @@ impl BlockDevice for Meddling {
     }
 }
 
-/// A long truncation, with transactions that end between its steps: the inode is listed with its
-/// new size, and the replay of the journal brings it to its end.
+/// A long truncation, with transactions that end between its steps: the list of orphans has the
+/// inode with its new size, and the recovery finishes the truncation.
 #[test]
 fn a_truncation_under_way_is_on_the_list_of_orphans() {
     const PARTS: u64 = 20;
@@ -307,7 +307,7 @@ fn a_truncation_under_way_is_on_the_list_of_orphans() {
     let new = support::new_inode(FileType::Regular);
     let file = engine.create(engine.root(), b"f", &new).unwrap().inode;
     for part in 0..PARTS {
-        // Steps end at borders of 64 MiB here.
+        // Steps of a write end at multiples of 64 MiB here.
         engine.write(file, part * (80 << 20), &[7; 5000]).unwrap();
     }
     engine.unmount().unwrap();
@@ -352,7 +352,7 @@ fn a_truncation_under_way_is_on_the_list_of_orphans() {
     engine.unmount().unwrap();
 }
 
-/// Device flushes per fsync where `writers` write new files of 4 kB and sync each.
+/// Device flushes per fsync when `writers` threads write new files of 4 kB and sync each.
 fn flushes_per_fsync(writers: usize, each: usize) -> f64 {
     let scratch = Scratch::new(&format!("flushes-{writers}"));
     let image = ext3(&scratch, &["-b", "4096"], "64m");
@@ -410,7 +410,7 @@ fn an_fsync_takes_two_flushes_and_eight_writers_share_them() {
     assert!(shared < 0.4, "{shared}");
 }
 
-/// What was synced is there after a crash that keeps nothing but what was flushed, in every mode.
+/// An orphan's inode is freed and made anew in one transaction.
 #[test]
 fn an_inode_that_left_the_list_of_orphans_may_be_had_again() {
     let scratch = Scratch::new("journal-orphan-again");
@@ -426,14 +426,14 @@ fn an_inode_that_left_the_list_of_orphans_may_be_had_again() {
     };
     let engine = Engine::mount(memory.clone(), usual().layout(), &options).unwrap();
     for round in 0..20 {
-        // Made, opened and removed in one transaction: it is on the disk without ever having had a
-        // name there.
+        // The file is made, opened and removed in one transaction: its inode gets to the disk
+        // without ever having had a name there.
         let new = support::new_inode(FileType::Regular);
         let open = engine.create(engine.root(), b"open", &new).unwrap().inode;
         engine.unlink(engine.root(), b"open").unwrap();
         engine.sync().unwrap();
         engine.forget(open, 1);
-        // Nobody has it open any more, and in the same transaction others are made.
+        // It is closed, and in the same transaction other files are made.
         for number in 0..20 {
             std::thread::sleep(Duration::from_micros(200));
             let name = format!("f{round}-{number}");
@@ -447,6 +447,7 @@ fn an_inode_that_left_the_list_of_orphans_may_be_had_again() {
     assert_eq!(e2fsck(&path), Vec::<String>::new());
 }
 
+/// What was synced is there after a crash that keeps nothing but what was flushed, in every mode.
 #[test]
 fn what_was_synced_is_there() {
     for mode in ["journal=writeback", "journal=ordered", "journal=full"] {
@@ -480,8 +481,9 @@ fn what_was_synced_is_there() {
     }
 }
 
-/// A file in more groups than have their bitmaps in the log together: it is freed in several
-/// transactions, by us and by the recovery, and a crash in between leaves it on the list.
+/// A file whose blocks are in more groups than the log can hold bitmaps of at a time. It is freed
+/// in several transactions, by us and by the recovery, and after a crash in between it is on the
+/// list.
 #[test]
 #[ignore = "300 MB and 20 seconds: make soak runs it"]
 fn a_file_that_one_transaction_cannot_free_goes_in_several() {
@@ -518,7 +520,7 @@ fn a_file_that_one_transaction_cannot_free_goes_in_several() {
     let base = memory.snapshot();
     let recording = Arc::new(RecordingDevice::new(memory.clone()));
     let engine = Engine::mount(recording.clone(), usual().layout(), &wanted).unwrap();
-    // Removed while somebody has it open.
+    // Removed while it is open.
     let file = engine.lookup(engine.root(), b"f").unwrap().inode;
     engine.unlink(engine.root(), b"f").unwrap();
     engine.sync().unwrap();

@@ -1,4 +1,5 @@
-//! What is kept ready for those who flush what they do: it keeps nobody else from anything.
+//! Inodes and blocks that are marked ahead for programs that fsync often: they are in no other
+//! operation's way.
 
 mod support;
 
@@ -10,10 +11,11 @@ use backstitch_device::{Loss, SlowFlushDevice};
 use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode, SetAttributes};
 use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
-/// How often the other one does what it does, where nobody stops it.
+/// How often the other thread repeats its operation if it is not stopped.
 const MOST_TIMES: usize = 1000;
 
-/// A log that goes on behind its indirect block, flushed often enough for that to go to new places.
+/// A file that grows behind its indirect block, and is fsynced often enough for that block to move
+/// to new places.
 struct Log {
     inode: InodeNumber,
     end: u64,
@@ -44,7 +46,7 @@ fn create_flushed(engine: &Engine, directory: InodeNumber, name: &str, bytes: &[
     engine.forget(file, 1);
 }
 
-/// Makes as many as there can be: how many.
+/// Makes as many inodes as possible. Returns how many.
 fn fill_inodes(engine: &Engine, file_type: FileType) -> u64 {
     let new = new_inode(file_type);
     let mut made = 0;
@@ -67,8 +69,7 @@ fn fill_blocks(engine: &Engine, file: InodeNumber) -> u64 {
     end
 }
 
-/// Does something again and again, as often as that goes, beside something else that is to come to
-/// its end before.
+/// Repeats `again` in another thread while `body` runs. `body` must come to its end first.
 fn beside(mut again: impl FnMut() + Send, body: impl FnOnce()) {
     let done = AtomicBool::new(false);
     let times = std::thread::scope(|scope| {
@@ -83,7 +84,8 @@ fn beside(mut again: impl FnMut() + Send, body: impl FnOnce()) {
     assert!(times < MOST_TIMES, "it waited for the other one");
 }
 
-/// The last inode and the last block go to who asks for them. Of directories there is a count.
+/// The last inode and the last block can be had by any operation. For directories the groups keep a
+/// count, which must be right.
 #[test]
 fn it_is_there_for_all_when_nothing_else_is_left() {
     for file_type in [FileType::Regular, FileType::Directory] {
@@ -99,7 +101,7 @@ fn it_is_there_for_all_when_nothing_else_is_left() {
         let free = engine.statistics().unwrap().free_blocks;
         let file = engine.lookup(engine.root(), b"flushed 0").unwrap().inode;
         let end = fill_blocks(&engine, file);
-        // All of them but the indirect blocks.
+        // All free blocks were written, except for the indirect ones.
         let indirect = (end >> 10).div_ceil(256) + 1;
         assert!(
             (end >> 10) + indirect >= free,
@@ -110,7 +112,7 @@ fn it_is_there_for_all_when_nothing_else_is_left() {
     }
 }
 
-/// A disk whose flushes take as long as a fast drive's: others come while one is under way.
+/// A disk whose flushes take as long as a fast drive's, so that other calls come during one.
 fn mount_slow(disk: &Disk) -> Arc<Engine> {
     let slow = SlowFlushDevice::new(disk.fault.clone(), Duration::from_millis(1));
     mount(Arc::new(slow)).unwrap()
@@ -141,7 +143,7 @@ fn no_free_block_is_told_while_files_are_made() {
     let root = engine.root();
     let directory = engine.create(root, b"mail", &new_inode(FileType::Directory));
     let directory = directory.unwrap().inode;
-    // The directory has room for all their names before.
+    // The directory gets room for all the names before the test.
     let names: Vec<String> = (0..MOST_TIMES).map(|n| format!("{n:08}")).collect();
     let new = new_inode(FileType::Regular);
     for name in &names {
@@ -165,7 +167,7 @@ fn no_free_block_is_told_while_files_are_made() {
     assert!(check(&*disk.memory).is_clean());
 }
 
-/// What is marked ahead and cannot be given back is put aside, and nothing else with it.
+/// What is marked ahead and cannot be given back is put aside; everything else goes on.
 #[test]
 fn a_bitmap_that_cannot_be_read_keeps_nothing_else_waiting() {
     let disk = Disk::new(new_image(8 << 20, 256), Loss::Everything);
@@ -175,7 +177,7 @@ fn a_bitmap_that_cannot_be_read_keeps_nothing_else_waiting() {
     for n in 0..3 {
         create_flushed(&engine, root, &format!("flushed {n}"), &[2; 100]);
     }
-    // More than there is memory for: the bitmap has to be read again.
+    // Larger than memory, so that the bitmap has to be read again.
     let large = write_new(&engine, root, "large", &[6; 3 << 20]);
     engine.fsync(large, false).unwrap();
     let image = disk.memory.snapshot();
@@ -201,7 +203,7 @@ fn a_bitmap_that_cannot_be_read_keeps_nothing_else_waiting() {
     assert!(check(&*disk.memory).is_consistent());
 }
 
-/// A program that gives a new file another name expects its contents there, flushed or not.
+/// A program that renames a new file expects its contents under the new name, fsynced or not.
 #[test]
 fn a_new_file_has_its_contents_under_its_next_name() {
     for mode in [RenameMode::Replace, RenameMode::Exchange] {
@@ -213,13 +215,13 @@ fn a_new_file_has_its_contents_under_its_next_name() {
         }
         create_flushed(&engine, root, "conf", &[1; 3000]);
         let new = write_new(&engine, root, "conf.new", &[2; 500]);
-        // Within its block, and in further ones.
+        // In its first block, and in further ones.
         engine.write(new, 500, &[2; 300]).unwrap();
         engine.write(new, 800, &[2; 2200]).unwrap();
         engine
             .rename(root, b"conf.new", root, b"conf", mode)
             .unwrap();
-        // The names, and nothing that these do not need.
+        // Writes the names, and only what these need.
         engine.fsync(root, false).unwrap();
         drop(engine);
         let engine = mount(disk.memory.clone()).unwrap();

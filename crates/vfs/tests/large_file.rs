@@ -1,5 +1,5 @@
-//! Files of 2 GiB and more want a feature of the image, however they become so large. Images that
-//! cannot have it, those of revision 0, refuse them.
+//! Files of 2 GiB and more need a feature of the image, in whatever way they become so large.
+//! Images of revision 0, which have no features, refuse them.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Group descriptors and bitmaps that lie. Where a bitmap says that blocks of the file system
-//! itself are free, nothing is put there, nothing panics, and the mount is read-only from then on.
+//! Wrong group descriptors and bitmaps. Where a bitmap says that blocks of the file system itself
+//! are free, nothing is put there, nothing panics, and the mount is read-only from then on.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::{mount_under, new_image, new_image_with_journal, new_inode};
 
 const BLOCK: usize = 1024;
 
-/// More than there are free blocks before those of the file system itself come.
+/// Enough to use all truly free blocks, so that those of the file system itself come next.
 const FILES: usize = 200;
 
 /// The first group's descriptor: its block bitmap, inode bitmap and inode table.
@@ -26,7 +26,7 @@ fn places(image: &[u8]) -> [usize; 3] {
     })
 }
 
-/// Makes files and directories until something is refused.
+/// Makes files and directories until an operation is refused.
 fn fill(engine: &Engine) -> Option<backstitch_vfs::Error> {
     let make = |directory: InodeNumber, number: usize| {
         let file_type = match number % 2 {
@@ -43,7 +43,7 @@ fn fill(engine: &Engine) -> Option<backstitch_vfs::Error> {
     (0..FILES).find_map(|number| make(engine.root(), number).err())
 }
 
-/// All blocks of the first group are said to be free.
+/// Marks all blocks of the first group as free, and expects a refusal before `own` blocks are used.
 fn refuses(mut image: Vec<u8>, ordering: &str, own: impl Fn(&[u8]) -> Vec<usize>) {
     let [bitmap, ..] = places(&image);
     let blocks = (image.len() / BLOCK - 1).min(8 * BLOCK);
@@ -61,7 +61,7 @@ fn refuses(mut image: Vec<u8>, ordering: &str, own: impl Fn(&[u8]) -> Vec<usize>
         "{error}"
     );
     assert!(engine.read_only_reason().is_some());
-    // What is left to write may or may not be written; that it is tried must not panic.
+    // The rest may be written or not; trying it must not panic.
     let _ = engine.unmount();
     drop(engine);
     let mut block = vec![0; BLOCK];
@@ -74,8 +74,8 @@ fn refuses(mut image: Vec<u8>, ordering: &str, own: impl Fn(&[u8]) -> Vec<usize>
 #[test]
 fn metadata_is_not_given_away() {
     for ordering in ["soft", "async", "sync"] {
-        // The bitmap and the first blocks of the table change as files are made; the descriptors
-        // and the end of the table do not.
+        // The bitmap and the first blocks of the table change as files are made. The descriptors
+        // and the end of the table do not, and are compared.
         refuses(new_image(2 << 20, 1024), ordering, |image| {
             let [_, _, table] = places(image);
             vec![2, table + 200, table + 255]
@@ -93,15 +93,15 @@ fn the_journal_is_not_given_away() {
             let JournalLocation::Inside(map) = place.location else {
                 panic!("the journal is elsewhere");
             };
-            // The end of a log that is never so long.
+            // The end of the log, which this test never reaches.
             let end = map.blocks() - 5..map.blocks();
             end.map(|at| map.block(at).unwrap().0 as usize).collect()
         });
     }
 }
 
-/// A file on the list of orphans whose last block, the end of which is to be zeroed, is the inode
-/// bitmap.
+/// A file on the list of orphans whose last block is the inode bitmap. The end of that block would
+/// be zeroed.
 #[test]
 fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
     let memory = Arc::new(MemoryDevice::from_bytes(new_image_with_journal(
@@ -115,7 +115,7 @@ fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
     engine.unmount().unwrap();
     drop(engine);
     let [_, bitmap, table] = places(&memory.snapshot());
-    // Inodes have 256 bytes; the size's last block is the fifth.
+    // Inodes have 256 bytes; the file's last block is the fifth.
     let inode = (table * BLOCK) as u64 + 256 * (u64::from(file.0) - 1);
     let pointer = (bitmap as u32).to_le_bytes();
     memory.write(inode + 40 + 4 * 4, &pointer).unwrap();
@@ -128,8 +128,8 @@ fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
     assert!(after[bitmap * BLOCK..][..BLOCK] == before[bitmap * BLOCK..][..BLOCK]);
 }
 
-/// Without checksums it means nothing that a descriptor calls inodes unused; e2fsck minds those
-/// that are made there all the same.
+/// Without checksums a descriptor's count of unused inodes means nothing, but e2fsck complains
+/// about inodes that are made among them.
 #[test]
 fn inodes_that_were_called_unused_are_made() {
     for ordering in ["soft", "journal=ordered"] {

@@ -13,9 +13,9 @@ use support::{check, new_image, new_inode, write_new};
 
 /// The bound of these mounts.
 const BOUND_BYTES: u64 = 2 << 20;
-/// What one operation may bring into memory before it can be made to wait, beside the bound.
+/// Bytes that an operation may take beyond the bound before it can be made to wait.
 const STEP_BYTES: u64 = BOUND_BYTES / 8;
-/// Nothing here takes a second; what takes so long hangs.
+/// Nothing here takes a second: a test that takes this long hangs.
 const HANGS: Duration = Duration::from_secs(60);
 
 struct Disk {
@@ -38,12 +38,12 @@ impl Disk {
             expire_seconds: 1e6,
             ..MountOptions::default()
         };
-        // As long as a fast drive's, so that changes come faster than they can be retired.
+        // As long as a fast drive's flush, so that changes come faster than they can be written.
         let device = SlowFlushDevice::new(self.memory.clone(), Duration::from_millis(1));
         Engine::mount(Arc::new(device), usual().layout(), &options).unwrap()
     }
 
-    /// Unmounts, and looks at what the mount took.
+    /// Unmounts, and checks how much memory the mount took.
     fn end(&self, what: &str, engine: &Engine, must_wait: bool) {
         engine.unmount().unwrap();
         let memory = engine.stats().memory;
@@ -125,7 +125,7 @@ fn the_index_of_a_large_directory_counts() {
     for number in 0..NAMES {
         engine.unlink(directory, &file_name(number)).unwrap();
     }
-    // Freed inodes count as well until they are.
+    // Inodes that are still to be freed count as well.
     let since = Instant::now();
     while held(&engine) >= indexed {
         assert!(since.elapsed() < HANGS, "{:?}", engine.stats().memory);
@@ -161,7 +161,7 @@ fn large_writes_of_several_threads() {
 #[test]
 fn cutting_off_a_sparse_file_with_many_indirect_blocks() {
     const BLOCK_BYTES: u64 = 1024;
-    /// So far apart every block has an indirect block of its own.
+    /// At this distance every block has an indirect block of its own.
     const STRIDE_BYTES: u64 = BLOCK_BYTES / 4 * BLOCK_BYTES;
     const BLOCKS: u64 = 8_000;
     let disk = Disk::new(32 << 20, 64);

@@ -9,14 +9,14 @@ use backstitch_device::Loss;
 use backstitch_vfs::{Engine, Error, FileType};
 use support::{Disk, new_image, new_inode, write_new};
 
-/// A block of the images here, all of which is one number.
+/// The size of a block here. Each block that a test writes is filled with one number.
 const BLOCK_BYTES: usize = 1024;
 
 fn block_of(number: u32) -> Vec<u8> {
     number.to_le_bytes().repeat(BLOCK_BYTES / 4)
 }
 
-/// Which block has nothing but a number of these, by place.
+/// Where the blocks are that are filled with one of these numbers.
 fn places(disk: &Disk, numbers: Range<u32>) -> BTreeMap<usize, u32> {
     let image = disk.memory.snapshot();
     let blocks = image.chunks(BLOCK_BYTES).enumerate();
@@ -40,7 +40,7 @@ fn remove(engine: &Engine, number: u32) {
     engine.unlink(engine.root(), name.as_bytes()).unwrap();
 }
 
-/// A group that others' files have left many short runs in, and one long run behind them.
+/// A group in which removed files have left many short free runs, and one long run behind them.
 #[test]
 fn a_file_that_grows_into_a_group_finds_the_long_run_there() {
     const FIRST: u32 = 1 << 24;
@@ -64,7 +64,7 @@ fn a_file_that_grows_into_a_group_finds_the_long_run_there() {
     short
         .chain(long)
         .for_each(|(_, number)| remove(&engine, *number));
-    // What was removed is free once that is on the disk.
+    // Removed blocks are free once the removal is on the disk.
     (0..2).for_each(|_| engine.sync().unwrap());
 
     let file = write_new(&engine, engine.root(), "grows", &block_of(end));
@@ -78,6 +78,6 @@ fn a_file_that_grows_into_a_group_finds_the_long_run_there() {
     let of_file: Vec<_> = places(&disk, end..end + GROWS_TO).into_keys().collect();
     assert_eq!(of_file.len(), GROWS_TO as usize);
     let breaks = of_file.windows(2).filter(|w| w[1] != w[0] + 1).count();
-    // A search looks at 16 short ones at most, and no later one looks at them again.
+    // A search looks at 16 short runs at most, and no later search looks at them again.
     assert!(breaks <= SHORT_ONES / 16 + 1, "{of_file:?}");
 }

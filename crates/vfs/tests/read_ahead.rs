@@ -1,4 +1,4 @@
-//! What a cold tree costs at the device: which blocks it is told of before they are asked for.
+//! Reading a cold tree: which blocks the device is told of (`will_read`) before they are read.
 
 mod support;
 
@@ -11,10 +11,10 @@ use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions};
 use support::{new_inode, write_new};
 
-/// Notes what it is to read, and what it is told of before.
+/// Notes which ranges are read, and which it was told of before.
 struct Noting {
     memory: Arc<MemoryDevice>,
-    /// Reads; true for those of which all was told before.
+    /// Reads, and whether all of each was told before.
     reads: Mutex<Vec<(Range<u64>, bool)>>,
     told: Mutex<Vec<Range<u64>>>,
 }
@@ -124,7 +124,7 @@ fn whoever_walks_a_cold_tree_waits_for_few_reads() {
         "{told} times for {} reads",
         reads.len()
     );
-    // The references that were taken, and no others, are given back.
+    // Gives back exactly the references that were taken.
     for (_, inode) in found {
         engine.forget(inode, 1);
     }

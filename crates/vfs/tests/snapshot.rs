@@ -1,4 +1,4 @@
-//! A copy of a file system in use: one moment of it, whatever goes on meanwhile.
+//! A snapshot of a file system in use: it shows one moment, whatever goes on meanwhile.
 
 mod support;
 
@@ -18,8 +18,8 @@ use support::{
 const SIZE_BYTES: usize = 12 << 20;
 const WRITERS: usize = 3;
 
-/// What one writer does, each step on top of all before: the number of the last step can be read
-/// off the directory.
+/// A writer in a directory of its own. Each step builds on all before, so that the directory shows
+/// which step was the last.
 struct Writer {
     directory: InodeNumber,
     /// Steps that have returned.
@@ -38,8 +38,8 @@ impl Writer {
         }
     }
 
-    /// One step: a line at the end of the log, a new file instead of the one before the last, and
-    /// now and then a rename.
+    /// One step: a line at the end of the log, a new file, the removal of an earlier one, and at
+    /// every second step a rename.
     fn step(&self, engine: &Engine) {
         let step = self.done.load(SeqCst) + 1;
         let log = engine.lookup(self.directory, b"log").unwrap();
@@ -72,8 +72,8 @@ impl Writer {
     }
 }
 
-/// The last step that a directory in a copy shows, and that it shows all of it up to there: lines
-/// without a gap, and every file that the steps before left.
+/// The last step that a directory in a copy shows. Checks that it shows all steps up to that: lines
+/// without a gap, and the files that the steps before left.
 fn shown(engine: &Engine, number: usize) -> u64 {
     let name = format!("writer{number}");
     let directory = engine.lookup(engine.root(), name.as_bytes()).unwrap().inode;
@@ -84,8 +84,8 @@ fn shown(engine: &Engine, number: usize) -> u64 {
         last += 1;
         assert_eq!(line, format!("{last:07}"), "writer {number}");
     }
-    // The step of the last line may have been under way: of it, and of the removal in it, nothing
-    // is promised.
+    // The last line's step may have been under way: nothing is promised of the rest of it, nor of
+    // its removal.
     for step in last.saturating_sub(3).max(1)..last {
         let file = engine
             .lookup(directory, format!("f{step}").as_bytes())
@@ -102,7 +102,7 @@ fn shown(engine: &Engine, number: usize) -> u64 {
     last
 }
 
-/// Recovers a copy, as the command does, and returns what each writer is seen to have done.
+/// Recovers a copy, as the command does, and returns the last step of each writer in it.
 fn recovered(copy: &Arc<MemoryDevice>, ordering: Ordering) -> Vec<u64> {
     let engine = mount_under(copy.clone(), ordering).unwrap();
     assert_eq!(engine.read_only_reason(), None);
@@ -113,7 +113,7 @@ fn recovered(copy: &Arc<MemoryDevice>, ordering: Ordering) -> Vec<u64> {
     seen
 }
 
-/// Runs `work` while the writers are at it.
+/// Runs `work` beside the writers.
 fn with_writers(engine: &Engine, work: impl FnOnce(&[Writer])) {
     let writers: Vec<Writer> = (0..WRITERS).map(|n| Writer::new(engine, n)).collect();
     let stop = AtomicBool::new(false);
@@ -129,7 +129,7 @@ fn with_writers(engine: &Engine, work: impl FnOnce(&[Writer])) {
                 }
             });
         }
-        // Also where `work` fails: the writers would go on for ever.
+        // Stops the writers even if `work` panics.
         let _stop = Stop(&stop);
         work(&writers);
     });
@@ -180,7 +180,7 @@ fn one_moment(image: Vec<u8>, ordering: Ordering) {
             engine
                 .snapshot(copy.clone(), &mut |_| {
                     moment_is_over.get_or_insert_with(|| done(writers));
-                    // Much happens while the copy is made.
+                    // Many steps are done while the copy is made.
                     wait_for_steps(3);
                     true
                 })
@@ -205,7 +205,7 @@ fn files_without_names_are_not_in_it() {
     let kept = write_new(&engine, engine.root(), "kept", &[1; 5000]);
     write_new(&engine, engine.root(), "open", &[2; 50_000]);
     engine.sync().unwrap();
-    // Its reference stays: somebody has it open.
+    // The file is still open: its reference stays.
     engine.unlink(engine.root(), b"open").unwrap();
     let copy = Arc::new(MemoryDevice::new(SIZE_BYTES));
     engine.snapshot(copy.clone(), &mut |_| true).unwrap();

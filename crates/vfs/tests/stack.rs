@@ -1,5 +1,5 @@
-//! File systems in files of file systems: what is done inside is there afterwards, at every level a
-//! check finds nothing, and what is in use cannot be taken away.
+//! File systems in files of file systems: what is written inside is there afterwards, a check finds
+//! nothing at any level, and what is in use cannot be removed.
 
 mod support;
 
@@ -18,8 +18,8 @@ use support::{Disk, after, check, mount, new_image, new_inode, options, read_all
 
 const KIB: usize = 1 << 10;
 
-/// A file system whose root has this file, and a directory `mnt`. Blocks of zeros of the file are
-/// holes where `is_sparse`.
+/// A file system with this file in its root, and a directory `mnt`. With `is_sparse` zero blocks of
+/// the file are holes.
 fn around(name: &str, contents: &[u8], size_bytes: usize, is_sparse: bool) -> Vec<u8> {
     around_all(&[(name, contents)], size_bytes, is_sparse)
 }
@@ -190,8 +190,8 @@ fn what_holds_a_volume_stays_and_shows_it() {
             Err(Error::Layout(LayoutError::OtherFileSystem))
         ));
     }
-    // Another name is no matter, and what was written inside shows at once: they are the same
-    // blocks.
+    // Renaming the file is allowed, and what is written inside shows in it at once: they are the
+    // same blocks.
     engine
         .rename(root, b"inner", root, b"renamed", replace)
         .unwrap();
@@ -217,7 +217,7 @@ fn a_hole_takes_space_of_the_host_and_is_refused_where_there_is_none() {
     let file = write_new(&engine, inside, "some", &[1; 100 << 10]);
     let used = before - engine.statistics_at(root).unwrap().free_blocks;
     assert!((100..130).contains(&used), "{used} blocks");
-    // There is space inside, and none outside.
+    // Space is left inside, but not outside.
     let error = (1..64)
         .find_map(|i| engine.write(file, i * (100 << 10), &[2; 100 << 10]).err())
         .expect("more fits than there is");
@@ -232,7 +232,8 @@ fn a_hole_takes_space_of_the_host_and_is_refused_where_there_is_none() {
     assert_clean(&extracted(&image, "inner"), "inner");
 }
 
-/// The figure: on a root with soft updates a file system whose journal is in another file.
+/// The paper's figure 8: a root with soft updates, and in it a file system whose journal is in
+/// another file.
 fn figure_8() -> (Vec<u8>, Stack) {
     let journal = MemoryDevice::new(1100 * KIB);
     let made = MkfsJournal {
@@ -278,7 +279,7 @@ fn a_journal_in_a_file_is_replayed_after_a_crash() {
     }
     let last = engine.lookup(inside, b"f39").unwrap().inode;
     engine.fsync(last, false).unwrap();
-    // As a crash leaves it: nothing is written any more.
+    // The image as a crash at this moment leaves it.
     let crashed = disk.memory.snapshot();
     engine.unmount().unwrap();
     let clean = disk.memory.snapshot();
@@ -291,7 +292,7 @@ fn a_journal_in_a_file_is_replayed_after_a_crash() {
         let info = stack.inspect(&*device, options.mount_time);
         (Engine::mount(device, &stack, &options), info)
     };
-    // Before the replay nothing that is in it can be believed.
+    // Before the replay nothing in the image can be believed.
     let (refused, info) = looked_at(&crashed);
     let whys = [
         refused.map(drop).unwrap_err().to_string(),
@@ -337,12 +338,12 @@ fn groups_go_back_and_forth_between_a_journal_and_what_has_none() {
             write_new(&engine, place, &format!("g{turn}"), &[turn; 1500]);
         }));
     }
-    // Nobody has waited: transactions were closed in between, and not written.
+    // No call waited: transactions were closed in between, but not written.
     assert_eq!(engine.stats().waited_batches, before.waited_batches);
     let last = last.unwrap();
     engine.group_sync(last).unwrap();
     engine.group_close(last);
-    // What is asked for last has everything come along.
+    // The sync of the last group brought all others with it.
     let crashed = disk.memory.snapshot();
     engine.unmount().unwrap();
     for image in [crashed, disk.memory.snapshot()] {
@@ -403,8 +404,8 @@ fn what_does_not_fit_together_is_refused_with_its_name() {
     assert!(error.contains("2048") && error.contains("1024"), "{error}");
 }
 
-/// What a log of operations is tied to, a file system within another one has no place to note. (That
-/// of the outermost is the mount's own.)
+/// A file system inside another one has no place to note which log of operations is its own, so
+/// such a log is refused. (The outermost one's is the mount's.)
 #[test]
 fn no_inner_file_system_of_a_stack_has_a_log_elsewhere() {
     let inner = around("file", b"", 2048 * KIB, false);
@@ -425,7 +426,7 @@ fn no_inner_file_system_of_a_stack_has_a_log_elsewhere() {
             why.contains("stack") && why.contains(ordering.name()),
             "{why}"
         );
-        // The outer one may have been begun, but nothing is left half done.
+        // The outer file system may have been opened for writing, but nothing is left half done.
         assert_clean(&memory.snapshot(), ordering.name());
     }
     assert!(outer == before);

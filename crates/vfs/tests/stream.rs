@@ -1,5 +1,5 @@
-//! A long stream goes to the disk while it comes; what may be changed again or removed before long
-//! waits.
+//! A long stream goes to the disk while it is written; changes that may soon be made again or
+//! removed wait.
 
 mod support;
 
@@ -11,8 +11,8 @@ use backstitch_formats::usual;
 use backstitch_vfs::{Engine, MountOptions};
 use support::{new_image, write_new};
 
-/// Writes 80 MiB to each of `files` files, one after another, where eight times as much may wait:
-/// how much of it is written by itself.
+/// Writes 80 MiB in all, to `files` files one after another, where eight times as much may wait.
+/// Returns how much the writer writes by itself.
 fn written_meanwhile(files: usize) -> u64 {
     const LEN: usize = 80 << 20;
     let device = Arc::new(MemoryDevice::from_bytes(new_image(LEN + (16 << 20), 64)));
@@ -31,7 +31,7 @@ fn written_meanwhile(files: usize) -> u64 {
         }
         engine.forget(inode, 1);
     }
-    // As long as the writer may sleep, and twice that.
+    // Three times as long as the writer may sleep.
     let until = Instant::now() + Duration::from_millis(1500);
     while engine.stats().bytes_written < LEN as u64 / 4 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));

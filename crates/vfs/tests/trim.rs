@@ -14,13 +14,12 @@ use backstitch_vfs::{Engine, Error, InodeNumber, MountOptions};
 use parking_lot::Mutex;
 use support::{check, mount_under, new_image, new_image_with_journal, read_all, write_new};
 
-/// What discarded blocks hold. No file does.
+/// The contents of discarded blocks; no file has such contents.
 const GARBAGE: u8 = 0xdb;
 const FILES: u64 = 40;
 const FILE_BYTES: usize = 30_000;
 
-/// A device that remembers what a power cut would leave of what was not flushed: nothing. What is
-/// discarded is gone at once.
+/// A device whose unflushed writes are all lost in a power cut. Discarded blocks are lost at once.
 struct Thin {
     memory: MemoryDevice,
     stable: Mutex<Vec<u8>>,
@@ -36,7 +35,7 @@ impl Thin {
         })
     }
 
-    /// What a power cut would leave.
+    /// The device after a power cut.
     fn cut(&self) -> Vec<u8> {
         self.stable.lock().clone()
     }
@@ -78,7 +77,7 @@ fn contents(number: u64) -> Vec<u8> {
     vec![number as u8 + 1; FILE_BYTES]
 }
 
-/// Every file has its own bytes. Returns how many there are.
+/// Checks that every file has its own bytes. Returns how many files there are.
 fn look_through(engine: &Engine) -> u64 {
     let mut found = 0;
     for number in 0..FILES {
@@ -120,7 +119,7 @@ fn keep_changing(engine: &Engine, is_over: &AtomicBool) {
     }
 }
 
-/// Ends the threads of a test, also where it fails.
+/// Ends the threads of a test when it is dropped, even if the test panics.
 struct EndsAll<'a>(&'a AtomicBool);
 
 impl Drop for EndsAll<'_> {
@@ -164,7 +163,7 @@ fn nor_under_a_journal() {
     }
 }
 
-/// The same with discarding while in use: nobody asks for it.
+/// The same with the mount option `discard`: no call asks for it.
 fn discard_beside_changes(image: Vec<u8>, ordering: Ordering) {
     let device = Thin::new(image);
     let options = MountOptions {

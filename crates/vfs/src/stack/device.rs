@@ -2,8 +2,8 @@
 
 use backstitch_device::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
 
-/// A run of blocks of the file: where it begins, on the device too (`None` for a hole), and its
-/// length.
+/// A run of blocks of the file: the file's first block, its block on the device (`None` for a
+/// hole), and its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) first: u64,
@@ -11,8 +11,8 @@ pub(super) struct Run {
     pub(super) count: u64,
 }
 
-/// The blocks of a file, straight on the device below the whole stack. For what is done before
-/// anything of the file is in memory.
+/// The blocks of a file, straight on the device below the whole stack. For reading and writing
+/// before any of the file's blocks is in memory.
 pub(super) struct FileDevice<'d> {
     pub(super) device: &'d dyn BlockDevice,
     pub(super) name: String,
@@ -24,8 +24,8 @@ pub(super) struct FileDevice<'d> {
 }
 
 impl FileDevice<'_> {
-    /// Calls `each` with every piece of a range that is together: where it is on the device, and
-    /// its length.
+    /// Calls `each` with every contiguous piece of a range: where it is on the device, and its
+    /// length.
     fn split(
         &self,
         offset_bytes: u64,

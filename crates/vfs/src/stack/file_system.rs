@@ -13,7 +13,7 @@ use super::members::Members;
 /// See the module's documentation.
 pub(super) struct Stacked {
     members: Members,
-    /// Which file system did deferred work last.
+    /// The index of the file system that did deferred work last.
     last_worked: usize,
 }
 
@@ -36,7 +36,7 @@ impl Stacked {
         self.members.call(member, v, |fs, v| body(fs, v, inode))
     }
 
-    /// As [`at`](Self::at), of what changes a file's length or blocks.
+    /// As [`at`](Self::at), for steps that change a file's length or blocks.
     fn at_contents<T>(
         &mut self,
         v: &mut Volume<'_>,
@@ -60,8 +60,8 @@ impl Stacked {
         members.try_for_each(|member| self.members.call(member, v, &mut body))
     }
 
-    /// Takes a name away by what `body` asks of the file system that its directory is in, which is
-    /// told its own number of that.
+    /// Removes a name: checks that it is not in use, then calls `body` on the directory's file
+    /// system with the directory's own number there.
     fn take_away(
         &mut self,
         v: &mut Volume<'_>,
@@ -77,7 +77,7 @@ impl Stacked {
         Ok(self.members.join(member, gone))
     }
 
-    /// Refuses to take a name away from what is in use.
+    /// Refuses to remove a name of an inode that is in use.
     fn check_name(&mut self, v: &mut Volume<'_>, directory: InodeNumber, name: &[u8]) -> Step<()> {
         let (member, own) = self.members.split(directory)?;
         if !self.members.has_uses(member) {
@@ -89,7 +89,7 @@ impl Stacked {
         {
             Ok(inode) => self.members.check_free(member, inode),
             Err(Stop::Miss) => Err(Stop::Miss),
-            // The operation itself will say it.
+            // The operation itself will report the error.
             Err(_) => Ok(()),
         }
     }
@@ -124,7 +124,7 @@ impl FileSystem for Stacked {
     }
 
     fn mark_in_use(&mut self, _v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
-        // Each was when it was opened.
+        // Each file system was marked when it was opened.
         Ok(Vec::new())
     }
 
@@ -317,8 +317,8 @@ impl FileSystem for Stacked {
         if member != other {
             return Err(Error::OtherFileSystem.into());
         }
-        // A file that holds a volume may get another name; a directory that is covered, and what is
-        // replaced, may not.
+        // A file that holds a volume may be renamed. A covered directory may not, and neither of
+        // them may be replaced.
         if rename.mode != RenameMode::NoReplace {
             self.check_name(v, rename.to, rename.to_name)?;
         }
@@ -628,10 +628,10 @@ impl FileSystem for Stacked {
     }
 }
 
-/// Names that are read from a directory before they are handed on.
+/// Names that are read from a directory at a time.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// A piece of a file by its place in the volume, as pieces by their places on the device.
+/// Adds a piece of a file, given by its place in the volume, to `into` as pieces on the device.
 fn put_on_device(v: &Volume<'_>, block_bytes: u64, piece: Piece, into: &mut Vec<Piece>) {
     let Piece::Device {
         offset_bytes,

@@ -6,23 +6,23 @@ use backstitch_layout::{
 use backstitch_ordering::{Log, Mechanism, Volume, VolumeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bits of an inode's number that are its own; those above say which file system it is in.
+/// The low bits of an inode's number, its own; the bits above say which file system it is in.
 const OWN_BITS: u32 = 28;
 /// The most file systems of a stack.
 pub(super) const MOST_MEMBERS: usize = 1 << (32 - OWN_BITS);
 
-/// A file, or a part of the blocks of one, that holds blocks of a volume.
+/// A file that holds blocks of a volume, all of it or a part.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     /// The file system that has the file.
     pub(super) host: usize,
     pub(super) inode: InodeNumber,
-    /// The file's first block, in the volume.
+    /// The block of the volume that the file's first block is.
     pub(super) first: u64,
     pub(super) blocks: u64,
 }
 
-/// What a file system has that is in files of others.
+/// What only a file system has that lies in files of other ones.
 pub(super) struct Above {
     pub(super) mechanism: Box<dyn Mechanism>,
     pub(super) volume: VolumeId,
@@ -45,9 +45,9 @@ pub(super) struct Members {
     pub(super) all: Vec<Member>,
     /// Directories in whose place the root of a file system shows.
     pub(super) covers: FxHashMap<(usize, InodeNumber), usize>,
-    /// Whose inodes have the numbers that they have in it.
+    /// The file system whose root is the stack's. Its inodes keep their own numbers.
     pub(super) front: usize,
-    /// The time of the last operation that told it.
+    /// The time of the last operation that stated one.
     pub(super) now: Timestamp,
     pub(super) block_bytes: u64,
 }
@@ -67,8 +67,8 @@ impl Members {
         InodeNumber(inode.0 | (self.swap(member) as u32) << OWN_BITS)
     }
 
-    /// As [`join`](Self::join), of what shows where a name leads: the root of another file system
-    /// in place of a directory.
+    /// As [`join`](Self::join), for an inode that a name leads to: a covered directory becomes the
+    /// root of the file system that covers it.
     pub(super) fn shown(&self, member: usize, inode: InodeNumber) -> InodeNumber {
         match self.covers.get(&(member, inode)) {
             Some(other) => self.shown(*other, self.all[*other].fs.root()),
@@ -76,7 +76,7 @@ impl Members {
         }
     }
 
-    /// The front one's numbers are its own.
+    /// Exchanges number 0 and the front's, so that the front's inodes keep their own numbers.
     fn swap(&self, number: usize) -> usize {
         match number {
             0 => self.front,
@@ -100,8 +100,8 @@ impl Members {
         )))
     }
 
-    /// Runs a step of an operation on one of the file systems; again once the blocks that it wants
-    /// to change have a place.
+    /// Runs a step of an operation on one of the file systems. Where it wants to change blocks that
+    /// have no place, they get one, and the step runs again.
     pub(super) fn call<T>(
         &mut self,
         member: usize,
@@ -131,7 +131,7 @@ impl Members {
     }
 
     /// Gives blocks that a step wanted to change a place in the files that hold the volume. False
-    /// where it wanted none.
+    /// where there were none.
     fn give_places(&mut self, member: usize, v: &mut Volume<'_>) -> Step<bool> {
         let Some(above) = &self.all[member].above else {
             return Ok(false);
@@ -195,7 +195,7 @@ impl Members {
         let mut done = 0;
         while done < zeros.len() {
             let offset = within * block_bytes + done as u64;
-            // Nobody can tell a hole from zeros: no patchgroup need care.
+            // A hole reads as zeros, too, so that no patchgroup can see this write.
             done += v.without_groups(|v| {
                 self.call(part.host, v, |fs, v| {
                     fs.write(v, part.inode, offset, &zeros[done..], now)
@@ -205,7 +205,7 @@ impl Members {
         Ok(())
     }
 
-    /// Notes where blocks of a file are, as far as that is not known.
+    /// Notes where blocks of a file are on the device, where that is not known yet.
     pub(super) fn learn(
         &mut self,
         part: &Part,
@@ -244,8 +244,7 @@ impl Members {
         self.all[member].in_use.contains(&inode)
     }
 
-    /// Refuses what would take away a file that holds a volume, or a directory in whose place one
-    /// shows.
+    /// Refuses to remove a file that holds a volume, or a directory that is covered.
     pub(super) fn check_free(&self, member: usize, inode: InodeNumber) -> Step<()> {
         let is_covered = self.covers.contains_key(&(member, inode));
         match is_covered || self.is_in_use(member, inode) {
@@ -254,8 +253,7 @@ impl Members {
         }
     }
 
-    /// Whether names of the file system can lead to anything of which
-    /// [`check_free`](Self::check_free) would say something.
+    /// Whether any inode of the file system is refused by [`check_free`](Self::check_free).
     pub(super) fn has_uses(&self, member: usize) -> bool {
         !self.all[member].in_use.is_empty() || self.covers.keys().any(|(m, _)| *m == member)
     }

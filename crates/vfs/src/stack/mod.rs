@@ -2,10 +2,10 @@
 //! (Frost et al., SOSP 2007, §6.4 and figure 8).
 //!
 //! A [`Stack`] is a kind of layout. It opens the file system of the device, finds in it the files
-//! that hold others, opens those, and so on; what comes of it is one
-//! [`FileSystem`](backstitch_layout::FileSystem), in which a file system shows in place of a
-//! directory of another one, as a mount shows. So engines, fronts and explorers serve a stack
-//! without knowing of it.
+//! that hold others, opens those, and so on. The result is one
+//! [`FileSystem`](backstitch_layout::FileSystem), in which the root of an inner file system shows
+//! in place of a directory of another one, as with a mount. So engines, fronts and explorers serve
+//! a stack without knowing of it.
 //!
 //! # Rules
 //!
@@ -18,14 +18,14 @@
 //!   (`backstitch_store::Store::shown_by`). That happens before the operation inside changes
 //!   anything: where the host has no space, the operation fails with `ENOSPC`, and nothing was
 //!   changed.
-//! * A file that holds a volume keeps its size, its blocks and its name while it is in use: what
-//!   would change them is answered with `EBUSY`.
+//! * A file that holds a volume keeps its size, its blocks and its name while it is in use:
+//!   operations that would change them fail with `EBUSY`.
 //! * A host keeps order itself (`soft`, `sync`). A host with a journal would have to put every
 //!   block of the inner file system into it.
 //! * Blocks have one size in the whole stack.
-//! * Patchgroups may span the file systems. What has a journal comes after what has none by the
-//!   commit record (`backstitch_ordering::Log::come_after`), the other way by the transaction's
-//!   hold.
+//! * Patchgroups may span the file systems. Changes under a journal come after those elsewhere
+//!   through the commit record (`backstitch_ordering::Log::come_after`). Changes elsewhere come
+//!   after those under a journal through the transaction's hold.
 //! * One file system of a stack may have a journal, inside it or in another file of the stack. Its
 //!   files are given all their blocks when the stack is opened: a replay after a crash must find a
 //!   place for every block.
@@ -43,7 +43,7 @@ use backstitch_mechanisms::{Ordering, make_without_log};
 use backstitch_ordering::{Operation, Volume};
 use backstitch_store::{Limits, Optimisations, Store};
 
-/// A path inside one of the file systems before.
+/// A path inside a file system that comes earlier in the stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InnerPath {
     /// Which file system, by its place in the stack.
@@ -63,8 +63,8 @@ pub struct StackVolume {
     pub file: Option<InnerPath>,
     /// The file that holds its journal, where that is not inside it.
     pub journal: Option<InnerPath>,
-    /// Its mechanism: through its journal where it has one that can be written, else soft updates,
-    /// where none is stated. That of the first is the engine's.
+    /// Its mechanism. `None`: through its journal if it has one that can be written, else soft
+    /// updates. The first file system's is the engine's.
     pub ordering: Option<Ordering>,
     /// The directory in whose place it shows.
     pub at: Option<InnerPath>,
@@ -75,11 +75,11 @@ pub struct StackVolume {
 pub struct Stack {
     /// The file systems, each after those that hold its files.
     pub volumes: Vec<StackVolume>,
-    /// Whose root is the root of it all.
+    /// The file system whose root is the stack's root.
     pub front: usize,
 }
 
-/// What a file system of a stack is.
+/// Facts about a file system of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Its layout.
@@ -90,9 +90,9 @@ pub struct VolumeInfo {
     pub blocks: u64,
     /// The size of a block.
     pub block_bytes: u32,
-    /// Blocks, the journal's file with them, that have no place in the file that holds them.
+    /// Blocks that have no place in the files that hold it, its journal's included.
     pub holes: u64,
-    /// A crash left it.
+    /// Whether a crash left it.
     pub recovery_needed: bool,
 }
 

@@ -42,7 +42,7 @@ impl Stack {
     }
 }
 
-/// A stack of which some file systems are open.
+/// A stack that is being opened: some of its file systems are open.
 pub(super) struct Opening<'o, 'v> {
     stack: &'o Stack,
     v: &'o mut Volume<'v>,
@@ -80,7 +80,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         }
     }
 
-    /// Opens all of them, and says what they are.
+    /// Opens all of them, and returns facts about each.
     pub(super) fn inspect(mut self) -> Result<Vec<VolumeInfo>> {
         for index in 0..self.stack.volumes.len() {
             self.add(index)?;
@@ -99,7 +99,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             file_system: Box::new(Stacked::new(self.members)),
             recovery_needed: self.recovery_needed,
             actions: self.actions,
-            // All of them are marked as in use.
+            // All file systems are already marked as in use.
             first: Vec::new(),
         })
     }
@@ -143,7 +143,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         self.actions.push(format!("{}: {what}", plan.name));
     }
 
-    /// Has the steps of `body` again until what they read is in memory.
+    /// Repeats the steps of `body` until what they read is in memory.
     fn settled<T>(
         &mut self,
         mut body: impl FnMut(&mut Members, &mut Volume<'_>) -> Step<T>,
@@ -177,7 +177,8 @@ impl<'o, 'v> Opening<'o, 'v> {
         Ok((self.take(plan, opened)?, None))
     }
 
-    /// What opening a file system found; what must be first is on stable storage afterwards.
+    /// Takes over what opening a file system found, and puts on stable storage what must be there
+    /// first.
     fn take(&mut self, plan: &StackVolume, opened: Opened) -> Result<Box<dyn FileSystem>> {
         self.recovery_needed |= opened.recovery_needed;
         for action in &opened.actions {
@@ -204,7 +205,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         Ok(())
     }
 
-    /// The file system shows in place of a directory.
+    /// Makes the file system show in place of a directory.
     fn cover(&mut self, index: usize, plan: &StackVolume, at: &InnerPath) -> Result<()> {
         let (inode, file_type, _) = self.find(at).map_err(|error| match error {
             Error::NotFound => {
@@ -316,7 +317,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             self.v.answer_after(wait_for);
             match opened {
                 Err(Stop::Miss) => {
-                    // Like any step; but the file system that it is a step of is not there yet.
+                    // As after any step, except that the file system is not among the members yet.
                     let wanted = self.v.take_places_wanted(volume);
                     self.give_places(index, plan, &above, &wanted)?;
                     self.v.read_missing(self.device)?;
@@ -381,7 +382,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         })
     }
 
-    /// A file as it is on the device.
+    /// A file as a device.
     fn as_device(
         &mut self,
         plan: &StackVolume,
@@ -467,7 +468,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         }
     }
 
-    /// Whether a log holds what is not at home.
+    /// Whether a log must be replayed.
     fn needs_replay(&mut self, plan: &StackVolume, above: &Above) -> Result<bool> {
         let home = self.as_device(plan, above, 0, true)?;
         let site = LogSite {
@@ -483,7 +484,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         Ok(false)
     }
 
-    /// Recovers the log, if that is what the file system goes through.
+    /// Makes the mechanism; one with a log recovers that first.
     fn mechanism(
         &mut self,
         plan: &StackVolume,

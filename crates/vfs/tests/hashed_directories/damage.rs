@@ -1,4 +1,4 @@
-//! Damaged indexes: no name is lost to one, and what the check says of it is what e2fsck says.
+//! Damaged indexes: no name is lost, and our check comes to e2fsck's verdict.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn no_name_is_lost_to_a_hostile_index() {
         let mut bytes = good.clone();
         for _ in 0..=random.below(3) {
             let node = nodes[random.below(nodes.len())];
-            // The root's own fields and the numbers of entries more often than the rest.
+            // The root's own fields and the entry counts are hit more often than the rest.
             let start = if node == nodes[0] { 24 } else { 8 };
             let at = match random.below(3) {
                 0 => start + random.below(16),
@@ -115,9 +115,8 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
             let (code, said) = run("timeout", &["20", "e2fsck", "-fn", &image.word()]);
             let ours = check(&MemoryDevice::from_bytes(bytes.clone()));
             let what = format!("{name}, round {round}, byte {at} of block {}", node / 1024);
-            // e2fsck takes no offence at a border above index blocks that is too low for the names
-            // in the one before; a program that looks for these by it (the kernel, too) does not
-            // find them.
+            // e2fsck accepts a border above index blocks that is too low for names in the block
+            // before. A program that searches by this border (the kernel, too) does not find them.
             let is_excluded = |f: &backstitch_layout::tools::Finding| f.what.contains("excludes");
             if code == Some(0) && !ours.is_clean() && ours.findings.iter().all(is_excluded) {
                 stricter += 1;

@@ -1,5 +1,5 @@
-//! Images of ext3 on files, what is done with them mounted, and what e2fsck and debugfs say of
-//! them.
+//! Images of ext3 in files, operations on them while mounted, and the verdicts of e2fsck and
+//! debugfs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -74,7 +74,7 @@ impl Image {
         std::fs::read(&self.path).unwrap()
     }
 
-    /// Mounts a copy in memory, does something with it, and writes it back.
+    /// Mounts a copy in memory, calls `work`, and writes the copy back.
     pub(crate) fn with<T>(&self, ordering: &str, work: impl FnOnce(&Engine) -> T) -> T {
         let memory = Arc::new(MemoryDevice::from_bytes(self.bytes()));
         let engine = mount(memory.clone(), ordering);
@@ -85,7 +85,7 @@ impl Image {
         result
     }
 
-    /// e2fsck and our own check find nothing.
+    /// Checks that e2fsck and our own check find nothing.
     pub(crate) fn assert_sound(&self, what: &str) {
         let (code, said) = run("e2fsck", &["-fn", &self.word()]);
         assert_eq!(code, Some(0), "{what}: {said}");
@@ -143,8 +143,8 @@ pub(crate) fn list(engine: &Engine, directory: InodeNumber) -> Vec<Vec<u8>> {
     }
 }
 
-/// Fills `/d` with names of `bytes` bytes until there are `count`, or no more go in; returns how
-/// many went.
+/// Fills `/d` with names of `bytes` bytes until there are `count`, or no more fit; returns how many
+/// were made.
 pub(crate) fn fill(engine: &Engine, bytes: usize, from: usize, count: usize) -> usize {
     /// Links of one inode.
     const LINKS: usize = 30_000;

@@ -70,7 +70,7 @@ fn churn(
                 }
             }
             (_, Some((old, inode))) => {
-                // Away, and back.
+                // Out of the directory, and back.
                 engine
                     .rename(d, &old, root, b"x", RenameMode::Replace)
                     .unwrap();
@@ -135,7 +135,8 @@ fn the_index_is_right_after_any_work_under_every_hash() {
             image.assert_sound(&format!("{what}, round {round}"));
         }
         assert!(image.levels().is_some(), "{what}: there is no index");
-        // Others find the names, too, and debugfs computes the hashes that are in the index.
+        // Another mechanism finds the names, too, and debugfs finds them by the hashes in the
+        // index.
         image.with("soft", |engine| assert_all_there(engine, &known, &what));
         for (name, inode) in known.iter().filter(|(name, _)| name.is_ascii()).take(20) {
             let path = format!("stat /d/{}", String::from_utf8_lossy(name));
@@ -151,7 +152,8 @@ fn a_full_index_is_no_space_and_nothing_is_lost() {
         let made = fill(engine, 250, 0, 60_000);
         assert!(made < 50_000, "the index was never full");
         let d = directory(engine);
-        // Other names still fit where leaves have room, and what is there can go and come.
+        // Other names still fit where leaves have room, and existing names can be removed and made
+        // again.
         engine.unlink(d, format!("{:0250}", 7).as_bytes()).unwrap();
         engine.lookup(d, format!("{:0250}", 8).as_bytes()).unwrap();
         made
@@ -208,7 +210,7 @@ fn a_reader_sees_every_name_once_while_others_come() {
     let image = Image::new("reader", &["-b", "1024", "-N", "9000"], "32m");
     image.with("journal=ordered", |engine| {
         let (mut random, d) = (Random(77), directory(engine));
-        // From a directory of one block on: the index comes while it is read.
+        // Begins with a directory of one block: it gets its index while it is read.
         for names in [5, 30, 900] {
             fill(engine, 12, 0, 0);
             let first: BTreeSet<Vec<u8>> = (0..names)
@@ -232,7 +234,7 @@ fn a_reader_sees_every_name_once_while_others_come() {
                 if cookie == before {
                     break;
                 }
-                // Some come, and some of those that were seen go.
+                // New names come, and some of the names already seen are removed.
                 let name = format!("{names}-more-{more}-{}", "m".repeat(random.below(150)));
                 engine
                     .create(d, name.as_bytes(), &new_inode(FileType::Regular))
@@ -281,7 +283,7 @@ fn names_are_exchanged_between_directories() {
         let file = make(engine, other, "file", FileType::Regular);
         let links = |inode| engine.attributes(inode).unwrap().links;
         assert_eq!((links(d), links(other), links(sub)), (3, 2, 3));
-        // A directory for a file, in another directory.
+        // Exchanges a directory with a file in another directory.
         exchange(engine, (d, "sub"), (other, "file")).unwrap();
         assert_eq!(lookup(engine, d, "sub"), file);
         assert_eq!(lookup(engine, other, "file"), sub);
@@ -309,7 +311,7 @@ fn names_are_exchanged_between_directories() {
         );
     });
     image.assert_sound("exchanged");
-    // Other mechanisms cannot do it at once.
+    // Mechanisms without a log cannot exchange at once.
     image.with("soft", |engine| {
         let (d, other) = (directory(engine), lookup(engine, engine.root(), "other"));
         make(engine, other, "new", FileType::Regular);
@@ -319,8 +321,8 @@ fn names_are_exchanged_between_directories() {
     image.assert_sound("refused");
 }
 
-/// As many names as `BACKSTITCH_NAMES` says (30,000), and what each tenth of them costs: the index
-/// is what keeps that from growing.
+/// Makes as many names as `BACKSTITCH_NAMES` says (30,000), and measures each tenth: with the index
+/// the cost of a name does not grow.
 #[test]
 fn adding_and_finding_names_does_not_slow_down() {
     let names: usize = std::env::var("BACKSTITCH_NAMES")
@@ -360,7 +362,7 @@ fn adding_and_finding_names_does_not_slow_down() {
     );
     eprintln!("microseconds per look-up: {:.1}; {rss}", finding * 1e6);
     image.assert_sound("many names");
-    // Another machine may be busy for a while: the median of the second half beside that of the
+    // The machine may be busy for a while, so medians are compared: of the second half and of the
     // first.
     let median = |part: &[f64]| {
         let mut sorted = part.to_vec();
@@ -371,8 +373,8 @@ fn adding_and_finding_names_does_not_slow_down() {
     assert!(second < 4.0 * first, "{micros:?}");
 }
 
-/// Who creates a file has looked for its name before; that it was not there then says nothing about
-/// later.
+/// Before a file is created its name is looked for. The engine remembers that it was not there;
+/// that must not outlast the creation.
 #[test]
 fn a_name_looked_for_in_vain_is_found_once_it_is_there() {
     let image = Image::new("absent", &["-b", "1024", "-N", "4096"], "8m");

@@ -7,9 +7,9 @@ use backstitch_device::{BlockDevice, Result, WriteRequest};
 /// What waits while the gate is closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
-    /// Every flush.
+    /// All flushes.
     Flushes,
-    /// What the thread of this name reads and flushes.
+    /// Reads and flushes of the thread with this name.
     Thread(&'static str),
 }
 
@@ -36,7 +36,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Comes back once the gate is open, or at once where this is not held.
+    /// Returns once the gate is open, or at once for a request that is not held.
     fn pass(&self, is_flush: bool) {
         let is_held = match self.held {
             Held::Flushes => is_flush,

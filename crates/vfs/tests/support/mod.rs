@@ -36,7 +36,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Which parts of what a power cut tears reach the disk, by chance: the same in every run.
+/// Which parts of a torn write reach the disk: random, but the same in every run.
 pub(crate) fn torn_parts(seed: u64) -> impl FnMut(usize, usize) -> bool {
     let mut random = seed;
     move |_, _| {
@@ -90,7 +90,7 @@ impl Disk {
 }
 
 /// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing
-/// to fsync. The unit of writing is what `BACKSTITCH_ATOMIC` says, if anything.
+/// to fsync. `BACKSTITCH_ATOMIC` may state the atomic unit.
 pub(crate) fn mount(device: Arc<dyn BlockDevice>) -> backstitch_vfs::Result<Arc<Engine>> {
     mount_under(device, Ordering::SOFT)
 }
@@ -117,7 +117,8 @@ pub(crate) fn options(ordering: Ordering) -> MountOptions {
     }
 }
 
-/// A patchgroup that comes after another one, which is closed, and what is done under it.
+/// Makes a patchgroup that comes after another one, closes that, and calls `body` under the new
+/// one.
 pub(crate) fn after(engine: &Engine, before: Option<GroupId>, body: impl FnOnce()) -> GroupId {
     let group = engine.group_create().unwrap();
     if let Some(before) = before {
@@ -137,7 +138,7 @@ pub(crate) fn check(device: &dyn BlockDevice) -> Report {
         .unwrap()
 }
 
-/// What a new file or directory is to be.
+/// The request for a new file or directory.
 pub(crate) fn new_inode(file_type: FileType) -> NewInode<'static> {
     NewInode {
         file_type,

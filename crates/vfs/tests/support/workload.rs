@@ -12,22 +12,22 @@ pub(crate) const OPERATIONS: usize = 1000;
 const DIRECTORIES: u64 = 5;
 const NAMES: u64 = 9;
 
-/// What a file was given, and what was promised about it.
+/// A file's contents, and what was promised about it.
 #[derive(Clone, Debug, Default)]
 struct File {
     contents: Vec<u8>,
-    /// Fsynced, and not changed since.
+    /// Whether it was fsynced, and not changed since.
     durable: bool,
-    /// The names that it had since: the durable one, and where it was moved to.
+    /// The names that it had since the fsync: the durable one, and where it was moved to.
     names: BTreeSet<(u64, u64)>,
 }
 
 /// What to do when an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnError {
-    /// Take it as it is; nothing was changed.
+    /// Accept it: nothing was changed.
     GoOn,
-    /// The same once more must succeed.
+    /// Do the same once more, which must succeed.
     Repeat,
     /// Only `ENOSPC` is expected, and it leaves nothing half done.
     NoSpace,
@@ -55,7 +55,7 @@ impl Workload {
         }
     }
 
-    /// The same, to go on with after everything was unmounted: all there is is durable.
+    /// A copy to go on with after an unmount: everything is durable.
     pub(crate) fn after_unmount(&self, on_error: OnError) -> Workload {
         let mut next = self.clone();
         next.on_error = on_error;
@@ -175,8 +175,7 @@ impl Workload {
         let fill = self.below(255) as u8 + 1;
         let data: Vec<u8> = (0..length).map(|i| fill ^ (i / 97) as u8).collect();
         let mut done = 0;
-        // A short write is what a failure in the middle shows as; the rest comes with the next
-        // call.
+        // A failure in the middle shows as a short write; the next call writes the rest.
         while done < length {
             let part = self.attempt(|| engine.write(inode, (at + done) as u64, &data[done..]));
             let Some(written) = part else {
@@ -262,8 +261,8 @@ impl Workload {
         }
     }
 
-    /// Whether what was fsynced and not changed since is there, under one of the names that it had
-    /// since.
+    /// Whether everything that was fsynced and not changed since is there, under one of the names
+    /// that it had since.
     pub(crate) fn expect_promises(&self, engine: &Engine) {
         for (number, durable) in &self.directories {
             let found = engine.lookup(engine.root(), format!("dir{number}").as_bytes());
@@ -278,7 +277,7 @@ impl Workload {
         }
     }
 
-    /// How many files there are a promise about.
+    /// How many files have a promise.
     pub(crate) fn promises(&self) -> usize {
         self.files.values().filter(|file| file.durable).count()
     }
@@ -294,7 +293,7 @@ fn contents_at(engine: &Engine, place: (u64, u64)) -> Option<Vec<u8>> {
     let directory = format!("dir{}", place.0);
     let directory = find(engine, engine.root(), &directory)?;
     let file = find(engine, directory, &name_of(place))?;
-    // The one failure of a run may come here.
+    // The one failure of a run may happen in this read.
     let data = read_all(engine, file)
         .or_else(|_| read_all(engine, file))
         .unwrap();

@@ -1,16 +1,16 @@
 //! Zeros ahead of what grows.
 //!
-//! A host's file system keeps a record of what of a file was ever written. The first write to a
+//! The file system of the host notes which parts of a file were ever written. The first write to a
 //! hole, or to space that is reserved without contents (as `mke2fs` leaves inode tables and
-//! journals), changes that record, and the flush that follows pays for a commit of the host's
-//! journal: on ext4 430 µs in place of 205. Small writes that are flushed one by one and follow
-//! each other, as those of a log and of a file that is appended to, would pay it every time. So
-//! where such a stream comes to space that was never written, zeros are written ahead of it: the
-//! host records a mebibyte at a time. They change nothing that anybody could read.
+//! journals), changes that note, and the flush that follows pays for a commit of the host's
+//! journal: on ext4 430 µs instead of 205. Small writes that are flushed one by one and follow each
+//! other, as those to a log or to a growing file, would pay it every time. So where such a stream
+//! comes to space that was never written, zeros are written ahead of it: the host then notes a
+//! mebibyte at a time. The zeros change nothing that a reader could see.
 //!
-//! That rests on the host's word for what was never written, which must know of bytes that are in
-//! its page cache only. The file systems named here do; one behind FUSE, for example, is asked
-//! without being told of them.
+//! This relies on the host's answer to what was never written, which must take into account bytes
+//! that are in its page cache only. The file systems named here do so. One behind FUSE, for
+//! example, is asked without being told of such bytes.
 
 use crate::WriteRequest;
 use crate::host::next_data;
@@ -20,33 +20,33 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A batch with more bytes than this is no small write that somebody waits for.
+/// Bytes of the largest batch that counts as small writes for which a caller waits.
 const MOST_BATCH_BYTES: u64 = 256 << 10;
 /// Streams that are told apart: a log, tables and some files.
 const STREAMS: usize = 16;
 /// The zeros in front of a stream, the first time; twice as many each time after.
 const LEAST_AHEAD_BYTES: u64 = 64 << 10;
 const MOST_AHEAD_BYTES: u64 = 1 << 20;
-/// A host that has no more room than this keeps it.
+/// Free space of the host below which no zeros are written.
 const LEAST_FREE_BYTES: u64 = 64 << 20;
 
-/// `f_type` of hosts that say rightly what was never written, and that gain by this: ext2 to ext4,
-/// XFS.
+/// `f_type` of host file systems that answer rightly what was never written, and on which this
+/// saves time: ext2 to ext4, XFS.
 const HOSTS: [u32; 2] = [0xef53, 0x5846_5342];
 
-/// As much as is written in one call: the host keeps what a longer one writes in one large folio,
-/// and handles the whole of that with each small write that comes to it later.
+/// Zeros are written a page per call: the host would keep a longer write in one large folio, and
+/// handle all of that with each later small write to it.
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// Writes that follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// Where the last one ended.
+    /// Where the last of them ended.
     end_bytes: u64,
-    /// Up to here there is nothing to do.
+    /// The end of the space behind them that is known to need no zeros.
     known_until_bytes: u64,
     ahead_bytes: u64,
-    /// 0 where there is none yet.
+    /// The time of the last write, in writes; 0 for an unused entry.
     last_used: u64,
 }
 
@@ -57,8 +57,8 @@ struct Streams {
 }
 
 impl Streams {
-    /// Takes note of a write; where the space behind it may be one never written: how far zeros are
-    /// to go, at most.
+    /// Notes a write. If the space behind it may never have been written, returns how far zeros are
+    /// to go at most.
     fn note(&mut self, write: &Range<u64>) -> Option<u64> {
         self.clock += 1;
         let goes_on = |s: &&mut Stream| {
@@ -80,7 +80,7 @@ impl Streams {
         None
     }
 
-    /// Up to `until` nothing is left to do for the stream whose last write ended at `end`.
+    /// Notes that the stream whose last write ended at `end` needs no zeros up to `until`.
     fn note_known(&mut self, end: u64, until: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|s| s.end_bytes == end) {
             stream.ahead_bytes = stream.next_ahead_bytes();
@@ -99,15 +99,15 @@ impl Stream {
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     streams: Mutex<Streams>,
-    /// The host has refused zeros: somebody's quota, for example. It gets no more.
+    /// Whether the host has refused zeros, because of a quota, for example. It gets no more then.
     refused: AtomicBool,
-    /// Held for reading by each writer, so that no zeros come over what another one is just
+    /// Held for reading by each writer, so that no zeros overwrite what another thread is just
     /// writing.
     pub(crate) writing: RwLock<()>,
 }
 
 impl Ahead {
-    /// For a file on a host where that is safe and of use.
+    /// For a file on a host where writing ahead is safe and saves time.
     pub(crate) fn of(file: &File) -> Option<Ahead> {
         let is_file = file.metadata().is_ok_and(|data| data.is_file());
         let host = fstatfs(file).ok()?;
@@ -138,10 +138,11 @@ impl Ahead {
         }
     }
 
-    /// Writes zeros from `start` to where the file has contents, or to `end`. How far nothing is
-    /// left to do; `None` where that is not known now, and the stream's next write may ask again.
+    /// Writes zeros from `start` to `end`, or to where the file has contents. Returns up to where
+    /// no zeros are needed now; `None` where that is not known, and the stream's next write may ask
+    /// again.
     fn write_zeros(&self, file: &File, start: u64, end: u64) -> Option<u64> {
-        // While somebody else writes, nobody knows where.
+        // During another thread's write it is not known where that writes.
         let _alone = self.writing.try_write()?;
         if start >= end {
             return Some(start);
@@ -149,7 +150,7 @@ impl Ahead {
         let end = match next_data(file, start).ok()? {
             Some(data) if data.start == start => return Some(data.end),
             Some(data) => end.min(data.start),
-            // Not beyond the end of a file that somebody else cut.
+            // Not beyond the end of a file that another program has cut.
             None => end.min(file.metadata().ok()?.len()),
         };
         if !has_room(file) {
@@ -161,7 +162,7 @@ impl Ahead {
             let len = (end - at).min(page - at % page) as usize;
             match rustix::io::pwrite(file, &ZEROS[..len], at) {
                 Ok(written) if written > 0 => at += written as u64,
-                // What a quota has left is for what somebody wants written.
+                // What a quota has left is needed for real contents.
                 _ => {
                     self.refused.store(true, Ordering::Relaxed);
                     if at > start {
@@ -200,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Where the first hole is that a write from here on would come to.
+    /// The first hole that a write from here on would come to.
     fn hole(file: &File, from: u64) -> u64 {
         seek(file, SeekFrom::Hole(from)).unwrap()
     }
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn nothing_that_was_written_is_lost() {
         let (file, ahead) = (file_of(1 << 20), Ahead::default());
-        // Something lies ahead, and the batch itself has more ahead.
+        // The file has contents ahead, and the batch writes more of it ahead.
         file.write_all_at(&[9; 4096], 32768).unwrap();
         write(&ahead, &file, &[request(0, 4096)]);
         write(&ahead, &file, &[request(4096, 4096), request(16384, 512)]);
@@ -266,7 +267,7 @@ mod tests {
         let is = |range: Range<usize>, byte: u8| found[range].iter().all(|&b| b == byte);
         assert!(is(0..8192, 7) && is(16384..16896, 7) && is(32768..36864, 9));
         assert!(is(8192..16384, 0) && is(16896..32768, 0) && is(36864..1 << 20, 0));
-        // At the file's end the zeros end too.
+        // At the file's end the zeros end, too.
         write(&ahead, &file, &[request((1 << 20) - 8192, 4096)]);
         write(&ahead, &file, &[request((1 << 20) - 4096, 4096)]);
         assert_eq!(file.metadata().unwrap().len(), 1 << 20);
@@ -306,7 +307,7 @@ mod tests {
                 let device = &device;
                 scope.spawn(move || {
                     for n in 0..200 {
-                        // Each one's blocks lie where the zeros of the others would go.
+                        // Each writer's blocks are where zeros of the others would go.
                         let block = 4 * n + u64::from(writer);
                         device.write(block * 4096, &[writer + 1; 4096]).unwrap();
                     }

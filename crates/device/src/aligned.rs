@@ -3,8 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 /// Memory at an aligned address, zeros at first. An allocator that is asked for aligned memory
-/// leaves gaps into which the next piece of the same length does not fit; so this is a part of a
-/// little more.
+/// leaves gaps too small for the next piece of the same length. So this is an aligned part of a
+/// slightly longer allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Aligned {
     bytes: Box<[u8]>,

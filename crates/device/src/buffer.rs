@@ -1,9 +1,10 @@
 //! Shared bytes: the contents of blocks, as caches, requests and records hold them.
 //!
 //! A [`Buffer`] is either memory of its own or a part of a [`Slab`]: a long stretch of aligned
-//! memory that was filled at once and is shared from then on. Neighbours in a slab are neighbours
-//! in memory, so a long write of them goes to the disk as it is, in one piece; the price is that a
-//! slab is in memory as long as any part of it is. [`Slabs`] counts them, for the bound on memory.
+//! memory that is filled at once and shared from then on. Neighbours in a slab are neighbours in
+//! memory, so a long write of them goes to the disk as it is, in one piece. The price is that a
+//! slab stays in memory as long as any part of it does. [`Slabs`] counts their bytes, for the bound
+//! on memory.
 
 use crate::aligned::Aligned;
 use parking_lot::Mutex;
@@ -11,11 +12,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Slabs and the places of their parts are multiples of this: what disks ask of memory that they
-/// read by themselves.
+/// Slabs, and the places of their parts, are multiples of this: disks need it to read memory by
+/// themselves (DMA).
 pub const SECTOR_BYTES: usize = 512;
 
-/// Bytes that several hold and nobody changes while they do.
+/// Bytes with several owners, none of whom changes them while there are others.
 #[derive(Clone)]
 pub struct Buffer(Bytes);
 
@@ -35,8 +36,8 @@ impl Buffer {
         std::iter::repeat_n(0, len_bytes).collect()
     }
 
-    /// The part of a slab that `bytes` are, without a copy; `None` where they are none, or do not
-    /// lie at whole sectors.
+    /// The part of a slab that is the slice `bytes`, without a copy; `None` where the slice is not
+    /// in the slab, or not at whole sectors.
     pub fn part(slab: &Arc<Slab>, bytes: &[u8]) -> Option<Buffer> {
         let start = (bytes.as_ptr().addr()).checked_sub(slab.as_ptr().addr())?;
         let is_inside = start + bytes.len() <= slab.len();
@@ -56,7 +57,7 @@ impl Buffer {
         matches!(self.0, Bytes::Part { .. })
     }
 
-    /// How many bytes of a slab it is: none where it is memory of its own.
+    /// Its bytes in a slab; 0 where it is memory of its own.
     pub fn part_bytes(&self) -> u64 {
         match self.0 {
             Bytes::Own(_) => 0,
@@ -64,8 +65,8 @@ impl Buffer {
         }
     }
 
-    /// Whether it is a part of a slab of which others hold less than half as well: memory of its
-    /// own would be cheaper.
+    /// Whether it is a part of a slab of which less than half is still held. Memory of its own
+    /// would be cheaper then.
     pub fn is_part_of_few(&self) -> bool {
         match &self.0 {
             Bytes::Own(_) => false,
@@ -75,13 +76,13 @@ impl Buffer {
         }
     }
 
-    /// Whether both are the same memory, so that they hold the same without a look.
+    /// Whether both are the same memory, and so have equal bytes without a comparison.
     pub fn is_same(&self, other: &Buffer) -> bool {
         std::ptr::eq(&self[..], &other[..])
     }
 
-    /// The bytes, for changing them; `None` where anybody else holds them, or another part of their
-    /// slab.
+    /// The bytes, to be changed; `None` where there is another owner, of these bytes or of another
+    /// part of their slab.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Bytes::Own(bytes) => Arc::get_mut(bytes),
@@ -92,8 +93,8 @@ impl Buffer {
         }
     }
 
-    /// The bytes, for changing them; copied into memory of their own first where [somebody
-    /// else](Self::get_mut) holds them.
+    /// The bytes, to be changed; copied into memory of their own first where there is [another
+    /// owner](Self::get_mut).
     pub fn make_unique(&mut self) -> &mut [u8] {
         if self.get_mut().is_none() {
             *self = Buffer::from(&self[..]);
@@ -101,7 +102,7 @@ impl Buffer {
         self.get_mut().expect("nobody else has the copy just made")
     }
 
-    /// Buffers one after the other, in as few slices as can be: neighbours in a slab are one.
+    /// Buffers one after the other, in as few slices as possible: neighbours in a slab are one.
     pub fn stretches(buffers: &[Buffer]) -> impl Iterator<Item = &[u8]> {
         let mut rest = buffers;
         std::iter::from_fn(move || {
@@ -241,8 +242,7 @@ impl std::fmt::Debug for Slab {
     }
 }
 
-/// Where slabs come from: how much memory is in them, and what is kept of past ones for those to
-/// come.
+/// Makes slabs: counts their memory, and keeps the memory of some past ones for later ones.
 #[derive(Default)]
 pub struct Slabs {
     held_bytes: AtomicU64,
@@ -257,7 +257,7 @@ struct Spare {
 }
 
 impl Slabs {
-    /// No slabs yet; of those that nobody holds any more, as much as `most_spare_bytes` is kept.
+    /// No slabs yet. Memory of past slabs is kept up to `most_spare_bytes`.
     pub fn new(most_spare_bytes: usize) -> Arc<Slabs> {
         Arc::new(Slabs {
             most_spare_bytes,
@@ -265,7 +265,7 @@ impl Slabs {
         })
     }
 
-    /// How much is in slabs that somebody holds, or holds a part of.
+    /// Bytes in slabs that are still held, wholly or in part.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
@@ -276,7 +276,7 @@ impl Slabs {
     /// At 4 GiB.
     pub fn take(self: &Arc<Slabs>, len_bytes: usize) -> Slab {
         assert!(u32::try_from(len_bytes).is_ok(), "a slab is short");
-        // Few lengths, so that one that is let go of is soon used again.
+        // Lengths are rounded to few values, so that the memory of a past slab soon fits a new one.
         let step = (len_bytes.next_power_of_two() / 16).max(SECTOR_BYTES);
         let len = len_bytes.next_multiple_of(step);
         let mut spare = self.spare.lock();
@@ -344,7 +344,7 @@ mod tests {
         assert!(!one.is_part() && !one.is_same(&reader));
         assert_eq!((one[0], reader[0], other[0]), (9, 0, 2));
         drop((reader, one));
-        // Alone it may be changed where it is.
+        // With one owner only it may be changed in place.
         let (mut alone, place) = (other.clone(), other.as_ptr());
         drop(other);
         alone.make_unique().fill(7);
@@ -384,7 +384,7 @@ mod tests {
         assert!(part.is_part_of_few());
         drop(part);
         assert_eq!(slabs.held_bytes(), 0);
-        // A much smaller one would waste it.
+        // A short slab does not take this memory, most of which it would waste.
         let small = slabs.take(512);
         assert_ne!(small.as_ptr(), place);
         let again = slabs.take(8192);

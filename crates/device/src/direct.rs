@@ -1,11 +1,11 @@
 //! Long transfers around the host's page cache.
 //!
-//! What goes through the page cache is copied there, and written from there when the flush asks for
-//! it: for long runs that costs several times what the transfer itself does. So these go to the
-//! disk at once, several at a time: the disk always has the next one. The disk reads parts of slabs
-//! where they are; what is not aligned is copied to where it is. What is short stays with the page
-//! cache, which gathers many of them into few requests. The host keeps both views in step, and one
-//! `fdatasync` covers both.
+//! Writes through the page cache are copied there, and written from there when a flush asks for it:
+//! for long runs that takes several times as long as the transfer itself. So these go to the disk
+//! at once, several at a time, so that the disk always has the next one. The disk reads parts of
+//! slabs in place; unaligned bytes are copied to aligned memory first. Short writes still go
+//! through the page cache, which joins many of them into few requests. The host keeps both views
+//! consistent, and one `fdatasync` covers both.
 
 use crate::aligned::Aligned;
 use crate::{Buffer, SECTOR_BYTES, WriteRequest};
@@ -20,33 +20,35 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Builder;
 
-/// Offsets and lengths, and addresses of copies, are multiples of this: as much as any disk asks
-/// for.
+/// Offsets and lengths, and addresses of copies, are multiples of this, which is enough for any
+/// disk.
 const ALIGNMENT: usize = 4096;
 /// The shortest write that goes around the page cache.
 const LEAST_WRITE_BYTES: u64 = 32 << 10;
-/// The least that such writes of a batch come to. A commit that somebody waits for is shorter: with
-/// everything in the page cache its flush waits for all of it at once, and not for one write after
-/// the other.
+/// The fewest bytes of a batch in such writes. A commit that a caller waits for is shorter. With
+/// all of it in the page cache its flush waits for everything at once, not for one write after the
+/// other.
 const LEAST_BATCH_BYTES: u64 = 256 << 10;
-/// The shortest read that does. Shorter ones are better off with the host's read-ahead.
+/// The shortest read that goes around the page cache. Shorter ones profit more from the host's
+/// read-ahead.
 const LEAST_READ_BYTES: usize = 128 << 10;
 /// The longest single transfer.
 const PIECE_BYTES: usize = 1 << 20;
 /// The most buffers that the host takes in one call (`IOV_MAX` on Linux).
 pub(crate) const MAX_BUFFERS: usize = 1024;
-/// Transfers of a batch that are under way at a time.
+/// Transfers of a batch at a time.
 const WRITERS: usize = 4;
 
 /// A second way to a file, around the page cache.
 #[derive(Debug)]
 pub(crate) struct Direct {
     file: File,
-    /// The host has refused a transfer: it is not tried again.
+    /// Whether the host has refused a transfer: none is tried then.
     refused: AtomicBool,
-    /// It has refused one from memory that is aligned to sectors only: all are copied from then on.
+    /// Whether the host has refused a transfer from memory aligned to sectors only: then all bytes
+    /// are copied.
     copies: AtomicBool,
-    /// Those of past transfers, for those to come.
+    /// Memory for copies, kept from past transfers.
     buffers: Mutex<Vec<Aligned>>,
 }
 
@@ -62,17 +64,17 @@ pub(crate) struct Failure {
     pub(crate) error: std::io::Error,
 }
 
-/// A part of a request that is written at once.
+/// A part of a request that is one transfer.
 struct Piece<'a> {
     offset_bytes: u64,
     len_bytes: usize,
-    /// The buffers from the one on that it begins in, and where in that.
+    /// The buffers from the one in which the piece begins, and the offset there.
     buffers: &'a [Buffer],
     skip_bytes: usize,
 }
 
 impl<'a> Piece<'a> {
-    /// Its bytes, in as few slices as can be.
+    /// Its bytes, in as few slices as possible.
     fn slices(&self) -> Vec<&'a [u8]> {
         let (mut skip, mut left) = (self.skip_bytes, self.len_bytes);
         let mut stretches = Buffer::stretches(self.buffers);
@@ -92,14 +94,14 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// What a piece is written from.
+/// The source of a part of a piece.
 enum Part<'a> {
     InPlace(&'a [u8]),
     /// From this range of the copies.
     Copied(Range<usize>),
 }
 
-/// Whether the disk can read from there by itself.
+/// Whether the disk can read this memory by itself.
 fn is_aligned(slice: &[u8]) -> bool {
     slice.as_ptr().addr().is_multiple_of(SECTOR_BYTES)
 }
@@ -184,7 +186,7 @@ impl Direct {
             && self.is_usable(request.offset_bytes)
     }
 
-    /// Whether a batch has enough that goes around the page cache.
+    /// Whether enough of a batch goes around the page cache.
     pub(crate) fn is_worth(&self, batch: &[WriteRequest]) -> bool {
         let mut left_bytes = LEAST_BATCH_BYTES;
         batch.iter().any(|request| {
@@ -196,8 +198,8 @@ impl Direct {
     }
 
     /// Writes those requests of a batch that [go around](Self::takes) the page cache, in any order.
-    /// Where the host refuses, nothing is taken any more, and all of them have to be written the
-    /// other way.
+    /// If the host refuses, `takes` is false from then on, and the caller has to write all of them
+    /// through the page cache.
     pub(crate) fn write(&self, batch: &[WriteRequest]) -> Result<(), Failure> {
         let taken = batch.iter().filter(|request| self.takes(request));
         let pieces: Vec<Piece<'_>> = taken.flat_map(pieces_of).collect();
@@ -209,7 +211,7 @@ impl Direct {
                     break Ok(());
                 };
                 if let Err(failure) = self.write_piece(piece, &mut buffer) {
-                    // Nor does anybody begin another one.
+                    // No other thread begins another one either.
                     next.store(pieces.len(), Ordering::Relaxed);
                     break Err(failure);
                 }
@@ -223,7 +225,7 @@ impl Direct {
         };
         std::thread::scope(|scope| {
             let helpers = WRITERS.min(pieces.len()).saturating_sub(1);
-            // A host that has no more threads to give: fewer do it all.
+            // If the host starts no more threads, fewer do the work.
             let helpers: Vec<_> = (0..helpers)
                 .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
@@ -240,8 +242,8 @@ impl Direct {
         self.buffers.lock().pop().unwrap_or_else(new_copies)
     }
 
-    /// Writes a piece: from where its bytes are, as far as the host's disk can read them there,
-    /// else from a copy in `spare`.
+    /// Writes a piece: from where its bytes are, where the disk can read them there, else from a
+    /// copy in `spare`.
     fn write_piece(&self, piece: &Piece<'_>, spare: &mut Option<Aligned>) -> Result<(), Failure> {
         let slices = piece.slices();
         let in_place = !self.copies.load(Ordering::Relaxed)
@@ -249,7 +251,7 @@ impl Direct {
             && slices.iter().all(|s| s.len().is_multiple_of(SECTOR_BYTES));
         let mut written = self.write_copied(piece, &slices, spare, |s| !in_place || !is_aligned(s));
         if in_place && written.as_ref().is_err_and(is_refusal) {
-            // Some want more of the addresses.
+            // Some disks need a larger alignment of addresses.
             self.copies.store(true, Ordering::Relaxed);
             written = self.write_copied(piece, &slices, spare, |_| true);
         }
@@ -266,7 +268,7 @@ impl Direct {
         }
     }
 
-    /// Writes the slices of a piece, those that have to be from a copy.
+    /// Writes the slices of a piece; those for which `is_copied` holds, from a copy.
     fn write_copied(
         &self,
         piece: &Piece<'_>,
@@ -299,8 +301,8 @@ impl Direct {
         write_all_at(&self.file, &mut slices, piece.offset_bytes)
     }
 
-    /// Reads a first part of `buffer`, as much as is worth it, and returns how much; the rest has
-    /// to go through the page cache.
+    /// Reads the first part of `buffer`, if that is long and aligned, and returns its length. The
+    /// rest has to go through the page cache.
     pub(crate) fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
         let len = buffer.len() & !(ALIGNMENT - 1);
         let is_aligned = buffer.as_ptr().align_offset(ALIGNMENT) == 0;
@@ -317,8 +319,8 @@ impl Direct {
     }
 }
 
-/// The host does not take transfers of this kind, as file systems without this feature and disks
-/// with larger sectors.
+/// Whether the error says that the host does not take such transfers: the file system cannot do
+/// them, or the disk has larger sectors.
 fn is_refusal(error: &std::io::Error) -> bool {
     let code = error.raw_os_error();
     code == Some(Errno::INVAL.raw_os_error()) || code == Some(Errno::OPNOTSUPP.raw_os_error())
@@ -360,7 +362,7 @@ mod tests {
         let Some(direct) = Direct::to(&file, false) else {
             return; // The host's file system has no way around its page cache.
         };
-        // In the page cache first, then written around it, in pieces that do not fit the buffer
+        // First through the page cache, then around it, in pieces that do not divide the buffer
         // evenly.
         file.write_all_at(&[9; 8192], 4096).unwrap();
         let long = request(
@@ -376,7 +378,7 @@ mod tests {
         let mut found = vec![0; long.len_bytes() as usize];
         file.read_exact_at(&mut found, 4096).unwrap();
         assert!(found == long.buffers.concat());
-        // And the other way.
+        // And the other way round.
         file.write_all_at(&[7; 100], 4196).unwrap();
         let mut memory = new_copies();
         let buffer = &mut memory[..LEAST_READ_BYTES];
@@ -419,7 +421,7 @@ mod tests {
         let mut found = vec![0; long.len_bytes() as usize];
         file.read_exact_at(&mut found, 8192).unwrap();
         assert!(found == long.buffers.concat());
-        // All that could not be written in place is at the front of one copy.
+        // Everything that could not be written in place is at the front of one copy.
         let copied: usize = 512 + 1024 + 4096 + 4096;
         let mut kept = direct.buffers.lock();
         let in_place = !direct.copies.load(Ordering::Relaxed);

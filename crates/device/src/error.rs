@@ -16,12 +16,12 @@ pub enum DeviceError {
         /// What the host said.
         reason: String,
     },
-    /// Somebody else holds the device.
+    /// Another program holds the device.
     #[error("{device}: in use by {holder}")]
     Busy {
         /// The device's name.
         device: String,
-        /// Who holds it, as far as it can be found out.
+        /// What holds it, as far as can be found out.
         holder: String,
     },
     /// A read failed.
@@ -56,7 +56,7 @@ pub enum DeviceError {
         /// What the host said.
         reason: String,
     },
-    /// Nothing is written any more, for what is in memory cannot be brought into an order.
+    /// Nothing is written any more, because the changes in memory have no possible order.
     #[error("nothing is written any more: {reason}")]
     Abandoned {
         /// What is wrong.

@@ -65,7 +65,7 @@ pub struct Fault {
     pub length: FaultLength,
 }
 
-/// What a [`FaultDevice`] was asked to do so far, failures included.
+/// The requests to a [`FaultDevice`] so far, failures included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Reads.
@@ -74,8 +74,8 @@ pub struct FaultCounts {
     pub writes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Of all these, how many failed because they were told to, or the place was spoilt, or the
-    /// device was gone.
+    /// The failures among them: injected ones, reads of spoilt places, requests while the device
+    /// was gone.
     pub failures: u64,
 }
 
@@ -104,7 +104,7 @@ pub struct FaultDevice {
     state: Mutex<State>,
 }
 
-/// What the failures say.
+/// The words of the errors.
 const REASON: &str = "injected failure";
 
 impl FaultDevice {
@@ -117,7 +117,7 @@ impl FaultDevice {
         }
     }
 
-    /// Has something fail. It replaces what was to fail before, if that has not happened yet.
+    /// Injects a failure. It replaces an earlier one that has not happened yet.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().fault = Some(fault);
     }
@@ -135,12 +135,12 @@ impl FaultDevice {
         self.state.lock().gone = false;
     }
 
-    /// Nothing of these bytes can be read until all of them have been written in one go.
+    /// Makes these bytes unreadable until all of them have been written in one request.
     pub fn spoil(&self, bytes: Range<u64>) {
         self.state.lock().spoilt.push(bytes);
     }
 
-    /// What it was asked to do so far.
+    /// The requests so far.
     pub fn counts(&self) -> FaultCounts {
         self.state.lock().counts
     }
@@ -163,7 +163,7 @@ impl FaultDevice {
         fails
     }
 
-    /// Undoes what the failure takes along, newest first, so that the oldest bytes are what stays.
+    /// Undoes the writes that the failure loses, newest first, so that the oldest bytes remain.
     fn lose(&self, state: &mut State) {
         let step = match self.loss {
             Loss::Nothing => return state.unflushed.clear(),
@@ -288,7 +288,7 @@ impl BlockDevice for FaultDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        // The lock is held across the flush: a write that comes meanwhile is not covered by it.
+        // The lock is held during the flush, which does not cover a later write.
         let mut state = self.state.lock();
         Self::check_latched(&mut state)?;
         state.counts.flushes += 1;

@@ -32,8 +32,8 @@ pub struct OpenOptions {
     /// Do not flush. **A crash of the host may then lose or reorder anything**; a crash of the
     /// process alone may not.
     pub unsafe_no_flush: bool,
-    /// With [`read_only`](Self::read_only): do not lock, so that somebody else may write meanwhile.
-    /// Only for formats in which a reader can tell what is whole.
+    /// With [`read_only`](Self::read_only): do not lock, so that another program may write
+    /// meanwhile. Only for formats in which a reader can tell which parts are whole.
     pub beside_writers: bool,
 }
 
@@ -45,17 +45,18 @@ pub struct OpenOptions {
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// For long transfers, where the host has it.
+    /// The way around the page cache for long transfers, where the host has one.
     direct: Option<Direct>,
-    /// For small ones that follow each other, where the host allows it; disks have no holes.
+    /// Zeros ahead of small writes that follow each other, where the host allows it. Disks have no
+    /// holes, and need none.
     ahead: Option<Ahead>,
-    /// The same file once more, for which the host reads ahead on its own account; `None` where it
+    /// The same file opened once more, for reads with the host's own read-ahead; `None` where it
     /// cannot be opened again.
     contents: Option<File>,
     name: String,
     size_bytes: u64,
     options: OpenOptions,
-    /// Whether `failure` holds something; read without the lock on every write.
+    /// Whether `failure` is set; every write checks this without the lock.
     failed: AtomicBool,
     failure: Mutex<Option<DeviceError>>,
     /// Held across a flush.
@@ -68,16 +69,16 @@ impl FileDevice {
     /// # Errors
     ///
     /// [`DeviceError::Open`] if the host refuses or the path is neither, [`DeviceError::Busy`] with
-    /// the holder's name if somebody else has it open.
+    /// the holder's name if another program has it open.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
         Self::open_as(path, options, false)
     }
 
-    /// As [`open`](Self::open), for using parts of it, each of which is [claimed](Self::claim)
-    /// first. Others may use other parts meanwhile; nobody may write the whole.
+    /// As [`open`](Self::open), for using parts of it, each of which must be [claimed](Self::claim)
+    /// first. Other programs may use other parts meanwhile; none may write the whole.
     ///
-    /// A block device is claimed (`O_EXCL`) by the first of several such writers, for as long as he
-    /// has it open.
+    /// The first of several such writers claims a block device (`O_EXCL`) as long as it has it
+    /// open.
     ///
     /// # Errors
     ///
@@ -86,8 +87,8 @@ impl FileDevice {
         Self::open_as(path, options, true)
     }
 
-    /// Keeps everybody else off a part of a device that was [opened for its
-    /// parts](Self::open_for_parts): off any that overlaps with it, if one of the two is for
+    /// Keeps other programs off a part of a device that was [opened for its
+    /// parts](Self::open_for_parts): off every part that overlaps with it, if one of the two is for
     /// writing.
     ///
     /// # Errors
@@ -159,9 +160,9 @@ impl FileDevice {
         Self::from_locked(file, name, options)
     }
 
-    /// Makes a sparse image file of `size_bytes`, or cuts or extends the one that is there, and
-    /// opens it for writing. What an existing file holds is kept as far as it fits; a block device
-    /// is opened as it is.
+    /// Makes a sparse image file of `size_bytes`, or cuts or extends an existing one, and opens it
+    /// for writing. The contents of an existing file are kept as far as they fit; a block device is
+    /// opened as it is.
     ///
     /// # Errors
     ///
@@ -175,8 +176,7 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Opens an image file for writing, made empty where there is none; what is there stays as it
-    /// is.
+    /// Opens an image file for writing. A new one is empty; an existing one is not changed.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl FileDevice {
             .truncate(false)
             .open(path)
             .map_err(cannot)?;
-        // Locked before it is resized: the file may be somebody's mounted image.
+        // Locked before it is resized: it may be an image that another program has mounted.
         let options = OpenOptions::default();
         let lock = Lock {
             file: &file,
@@ -220,8 +220,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Describes another process that has this file open for writing, whether it has locked it or
-    /// not, as well as the host lets us find out.
+    /// Describes another process that has this file open for writing, locked or not, as far as the
+    /// host lets us find out.
     pub fn other_writer(&self) -> Option<String> {
         self.file.metadata().ok().as_ref().and_then(writer)
     }
@@ -270,7 +270,7 @@ impl FileDevice {
         error
     }
 
-    /// Fills a buffer, through this way to the page cache where it is not long.
+    /// Fills a buffer. Short reads use this descriptor, through the page cache.
     fn read_through(&self, file: &File, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         check_range(
             &self.name,
@@ -313,7 +313,7 @@ impl FileDevice {
         })
     }
 
-    /// Through the page cache.
+    /// Writes a request through the page cache.
     fn write_request(&self, request: &WriteRequest) -> std::io::Result<()> {
         let stretches = Buffer::stretches(&request.buffers);
         let mut slices: Vec<IoSlice<'_>> = stretches.map(IoSlice::new).collect();
@@ -354,7 +354,7 @@ impl BlockDevice for FileDevice {
         let len_bytes = buffer.len();
         let is_inside =
             check_range(&self.name, self.size_bytes, offset_bytes, len_bytes as u64).is_ok();
-        // Only what the host has in memory; file systems that cannot tell refuse.
+        // Only bytes that the host has in memory; file systems that cannot tell refuse.
         let mut into = [IoSliceMut::new(buffer)];
         is_inside
             && rustix::io::preadv2(&self.file, &mut into, offset_bytes, ReadWriteFlags::NOWAIT)
@@ -362,9 +362,9 @@ impl BlockDevice for FileDevice {
     }
 
     fn reads_are_scattered(&self) {
-        // Else the host takes blocks of a table that are read one after the other for a file that
-        // is read from front to end. It reads what nobody asked for, in large folios, of which each
-        // small write and flush later handles the whole.
+        // Otherwise the host takes blocks of a table that are read one after the other for a
+        // sequential read of a file. It then reads ahead in vain, into large folios, and each later
+        // small write and flush handles the whole of one.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
     }
 
@@ -372,7 +372,7 @@ impl BlockDevice for FileDevice {
         let Some(len_bytes) = NonZeroU64::new(len_bytes) else {
             return;
         };
-        // Only a hint: who reads the bytes hears of what is wrong with them.
+        // A hint only: errors show when the bytes are read.
         let _ = rustix::fs::fadvise(&self.file, offset_bytes, Some(len_bytes), Advice::WillNeed);
     }
 
@@ -394,7 +394,7 @@ impl BlockDevice for FileDevice {
             check_range(&self.name, self.size_bytes, request.offset_bytes, len_bytes)?;
             batch_bytes += len_bytes;
         }
-        // Without flushes nobody waits for the host's records.
+        // Without flushes nothing waits for the host's notes.
         if let Some(ahead) = &self.ahead
             && !self.options.unsafe_no_flush
         {
@@ -422,9 +422,9 @@ impl BlockDevice for FileDevice {
         if self.options.read_only || self.options.unsafe_no_flush {
             return self.check_latched();
         }
-        // One at a time: the host tells of a lost write once for each open file, to the first that
-        // asks. A second flush at the same time could return success over that loss before the
-        // first one has latched it.
+        // One flush at a time: the host reports a lost write once for each open file, to the first
+        // caller. A second flush at the same time could return success in spite of the loss, before
+        // the first one has latched it.
         let _one_at_a_time = self.flushing.lock();
         self.check_latched()?;
         rustix::fs::fdatasync(&self.file).map_err(|error| {
@@ -457,8 +457,8 @@ impl BlockDevice for FileDevice {
             return Ok(None);
         }
         Ok(match next_data(&self.file, offset_bytes) {
-            // It may be empty: the host lets go of pages between two questions, and is asked again
-            // behind it.
+            // The range may be empty, if the host has dropped pages between two calls; the caller
+            // then asks again behind it.
             Ok(Some(data)) if data.start < self.size_bytes => {
                 Some(data.start..data.end.min(self.size_bytes))
             }

@@ -1,14 +1,14 @@
-//! Who holds a file that could not be locked: a message that names the other side saves a search.
+//! Which process holds a file that could not be locked: its name in the message saves a search.
 
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where the lock of a file's first byte lies.
+/// The lock on byte n of a file is on byte `RANGES_AT` + n.
 pub(crate) const RANGES_AT: u64 = 1 << 62;
 
-/// Describes the process that holds a `flock` on the file, as well as the host lets us find out.
+/// Describes the process that holds a `flock` on the file, as far as the host lets us find out.
 pub(crate) fn lock_holder(file: &fs::Metadata) -> String {
     let of_flock = |line: &str| line.contains("FLOCK");
     let pid = holder_by_descriptor(file, &of_flock).or_else(|| holder_by_lock_table(file.ino()));
@@ -18,8 +18,8 @@ pub(crate) fn lock_holder(file: &fs::Metadata) -> String {
     }
 }
 
-/// Describes the process that has locked a part of the file, as well as the host lets us find out.
-/// An empty range is the whole.
+/// Describes the process that has locked a part of the file, as far as the host lets us find out.
+/// An empty range means the whole.
 pub(crate) fn range_holder(file: &fs::Metadata, range: &Range<u64>) -> String {
     let overlaps = |line: &str| {
         let held = locked_range(line);
@@ -33,8 +33,7 @@ pub(crate) fn range_holder(file: &fs::Metadata, range: &Range<u64>) -> String {
     }
 }
 
-/// Describes a process that has the file open for writing, this one left out; `None` where we can
-/// see none.
+/// Describes another process that has the file open for writing; `None` where none can be seen.
 pub(crate) fn writer(file: &fs::Metadata) -> Option<String> {
     let own = std::process::id();
     let found = descriptors(file).find(|(pid, info)| *pid != own && is_for_writing(info));
@@ -49,8 +48,8 @@ fn is_for_writing(fdinfo: &Path) -> bool {
     flags.is_some_and(|flags| flags & 3 != 0)
 }
 
-/// `lock: 1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 START END`: the bytes of the file that stand
-/// behind it.
+/// The bytes of the file that a lock stands for, from a line `lock: 1: OFDLCK ADVISORY  WRITE -1
+/// fe:00:5678 START END`.
 fn locked_range(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     words.find(|word| *word == "OFDLCK")?;
@@ -63,9 +62,9 @@ fn locked_range(line: &str) -> Option<Range<u64>> {
     Some(start..end.saturating_sub(RANGES_AT))
 }
 
-/// The loop device that the kernel has set up over the file, if any: the kernel takes no lock on
-/// the file behind a loop device, so a file system mounted that way would not be noticed otherwise.
-/// Only one that shows some of these bytes counts; an empty range is the whole.
+/// The loop device that the kernel has set up over the file, if any. The kernel does not lock the
+/// file behind a loop device, so a file system mounted that way would not be noticed otherwise.
+/// Only a loop device that shows some of these bytes counts; an empty range means the whole.
 pub(crate) fn loop_device_over(file: &fs::Metadata, range: &Range<u64>) -> Option<String> {
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let backing = entry.path().join("loop/backing_file");
@@ -104,9 +103,9 @@ fn describe(pid: u32) -> String {
     }
 }
 
-/// The exact way: the live process one of whose descriptors is the file and carries such a lock. A
-/// lock outlives the process that took it when a child inherited the descriptor (a daemon), and
-/// then the lock table names a process that is gone.
+/// The exact way: finds the live process with a descriptor of the file that carries such a lock. A
+/// lock outlives the process that took it if a child inherited the descriptor (a daemon); the lock
+/// table then names a process that is gone.
 fn holder_by_descriptor(file: &fs::Metadata, is_it: &dyn Fn(&str) -> bool) -> Option<u32> {
     let carries = |info: &Path| {
         let info = fs::read_to_string(info).unwrap_or_default();
@@ -117,7 +116,7 @@ fn holder_by_descriptor(file: &fs::Metadata, is_it: &dyn Fn(&str) -> bool) -> Op
     descriptors.find_map(|(pid, info)| carries(&info).then_some(pid))
 }
 
-/// The descriptors of this file: the process, and the file that tells more of it.
+/// The descriptors of this file: the process, and the path of the descriptor's `fdinfo`.
 fn descriptors(file: &fs::Metadata) -> impl Iterator<Item = (u32, PathBuf)> {
     let (device, inode) = (file.dev(), file.ino());
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! What the host says of a file, and why it could not do something.
+//! Questions to the host about a file, and its reasons for refusing.
 
 use std::fs::File;
 use std::ops::Range;
@@ -15,9 +15,9 @@ pub(crate) fn reason_of(error: &std::io::Error) -> String {
     }
 }
 
-/// The first stretch from there on that a file has contents for, as far as its host can tell.
+/// The first stretch of contents from an offset of a file on, as far as the host can tell.
 pub(crate) fn next_data(file: &File, offset_bytes: u64) -> rustix::io::Result<Option<Range<u64>>> {
-    // Reads and writes say where; nobody goes by the file's position.
+    // This moves the file's position, which no read or write uses.
     match seek(file, At::Data(offset_bytes)) {
         Ok(start) => Ok(Some(start..seek(file, At::Hole(start))?)),
         Err(Errno::NXIO) => Ok(None),

@@ -1,8 +1,7 @@
 //! Several devices as one: each begins where the one before it ends.
 //!
-//! For what lives on more than one device and is ordered as a whole: a file system and the journal
-//! that it has elsewhere are one space of blocks to the code that orders their writes, so an order
-//! between the two is an order like any other.
+//! For code that orders blocks on several devices as a whole. A file system and its journal on
+//! another device are then one space of blocks, and order between the two is order like any other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +22,8 @@ impl Part {
         self.start_bytes + self.len_bytes
     }
 
-    /// What a range has in the part: where that begins in the range and in the part, and its
-    /// length.
+    /// The share of a range that lies in the part: where it begins in the range and in the part,
+    /// and its length.
     fn share_of(&self, offset_bytes: u64, len_bytes: u64) -> Option<(u64, u64, u64)> {
         let from = offset_bytes.max(self.start_bytes);
         let to = (offset_bytes + len_bytes).min(self.end_bytes());
@@ -32,7 +31,7 @@ impl Part {
     }
 
     fn flush(&self) -> Result<()> {
-        // What was submitted before is covered by any flush that began after this.
+        // Whatever was submitted before this is covered by any flush that begins later.
         let submitted = self.submitted.load(Ordering::Acquire);
         if self.flushed.load(Ordering::Acquire) >= submitted {
             return Ok(());
@@ -43,14 +42,15 @@ impl Part {
     }
 }
 
-/// Devices one behind the other. A flush reaches those that were written to since their last one.
+/// Devices one behind the other. A flush reaches the devices that were written to since their last
+/// one.
 pub struct JoinedDevice {
     parts: Vec<Part>,
 }
 
 impl JoinedDevice {
-    /// Joins devices, of each as many bytes as fill whole units of `unit_bytes`: a write of such a
-    /// unit never falls apart.
+    /// Joins devices. Of each, as many bytes are used as fill whole units of `unit_bytes`, so that
+    /// no such unit lies on two devices.
     ///
     /// # Panics
     /// If `unit_bytes` is 0.
@@ -167,7 +167,7 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
-        // Nobody is told of a hint that goes too far.
+        // It is a hint only: a range that goes too far is no error.
         let _ = self.split(offset_bytes, len_bytes, |part, at, len| {
             part.device.will_read(at, len);
             Ok(())
@@ -191,7 +191,7 @@ impl BlockDevice for JoinedDevice {
         for (part, share) in self.parts.iter().zip(&shares) {
             if !share.is_empty() {
                 let result = part.device.submit(share);
-                // Also where it failed: nobody knows what of it is there.
+                // Also after an error: some of it may have been stored.
                 part.submitted.fetch_add(1, Ordering::AcqRel);
                 result?;
             }
@@ -231,7 +231,8 @@ impl BlockDevice for JoinedDevice {
     fn reset_after_failure(&self) {
         for part in &self.parts {
             part.device.reset_after_failure();
-            // What was covered before may be all that is left: the next flush covers what is
+            // Writes that a flush had covered may be written again: the next flush must reach the
+            // device.
             // written again.
             part.submitted.fetch_add(1, Ordering::AcqRel);
         }
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(part, [2; 512]);
         second.read(512, &mut part).unwrap();
         assert_eq!(part, [4; 512]);
-        // Not in whole buffers either.
+        // Nor in whole buffers.
         joined.write(3 * 512 - 10, &[9; 20]).unwrap();
         first.read(1024, &mut part).unwrap();
         assert_eq!((part[501], part[502]), (2, 9));

@@ -22,17 +22,16 @@
 //! # The devices
 //!
 //! [`FileDevice`] is the real one: an image file or a raw disk. [`MappedDevice`] is memory that
-//! survives. [`MemoryDevice`] never fails and
-//! forgets everything. [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device:
-//! the first remembers what was written and flushed so that every state a power cut could have left
-//! can be rebuilt, the second plays a drive whose write cache loses its contents when the process
-//! dies. [`OverlayDevice`] keeps what is written in memory and leaves the other device alone.
-//! [`StagedDevice`] does so until it is told to write; [`undo`] keeps what that overwrites.
-//! [`FaultDevice`] fails when it is told to. [`SlowFlushDevice`] charges for flushes.
-//! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is
-//! several devices, one behind the other. [`LoggingDevice`](write_log::LoggingDevice) remembers in
-//! a file, in the format that Linux and QEMU write too; see [`write_log`]. [`signature`] says what
-//! a device holds that is not ours.
+//! survives. [`MemoryDevice`] never fails and forgets everything. [`RecordingDevice`] and
+//! [`VolatileDevice`] stand in front of another device. The first remembers what was written and
+//! flushed, so that every state that a power cut could have left can be rebuilt. The second plays a
+//! drive whose write cache loses its contents when the process dies. [`OverlayDevice`] keeps what
+//! is written in memory and leaves the other device alone. [`StagedDevice`] does so until it is
+//! told to write; [`undo`] keeps what that overwrites. [`FaultDevice`] fails when it is told to.
+//! [`SlowFlushDevice`] takes time for flushes. [`PartitionDevice`](partition::PartitionDevice) is a
+//! part of another device, [`JoinedDevice`] is several devices, one behind the other.
+//! [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and
+//! QEMU write too; see [`write_log`]. [`signature`] says which foreign formats a device holds.
 
 mod ahead;
 mod aligned;
@@ -123,32 +122,32 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer` from `offset_bytes` on. A read past the device's end is an error.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
 
-    /// As [`read`](Self::read) of what somebody may read on: contents of files. A device that reads
-    /// ahead where it sees a pattern does so here, whatever it was told of [other
+    /// As [`read`](Self::read), for contents of files, which a caller often reads from front to
+    /// end. A device may read ahead here if it sees a pattern, whatever it was told of [other
     /// reads](Self::reads_are_scattered).
     fn read_contents(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         self.read(offset_bytes, buffer)
     }
 
-    /// As [`read`](Self::read) where that takes no waiting for the device; false, with anything in
-    /// `buffer`, where it would, where it fails, and where nobody can tell.
+    /// As [`read`](Self::read), if that need not wait for the device. False, with anything in
+    /// `buffer`, where it would wait, where it fails, and where that is not known.
     fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {
         let _ = (offset_bytes, buffer);
         false
     }
 
-    /// Whether somebody notes what is read, and counts all of it as needed: callers then read no
-    /// more than they need, in however many requests.
+    /// Whether all that is read is noted and counts as needed: callers then read no more than they
+    /// need, in however many requests.
     fn notes_reads(&self) -> bool {
         false
     }
 
-    /// What is read from now on lies here and there: the device need not read ahead but where it is
-    /// [told to](Self::will_read).
+    /// Announces that reads from now on are at scattered places: the device need not read ahead,
+    /// except where it is [told to](Self::will_read).
     fn reads_are_scattered(&self) {}
 
-    /// The bytes will probably be read soon: a device that can fetch them in the background does.
-    /// Nobody is told whether it could.
+    /// Announces that the bytes will probably be read soon. A device that can fetch them in the
+    /// background does so; there is no answer.
     fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
         let _ = (offset_bytes, len_bytes);
     }
@@ -159,9 +158,9 @@ pub trait BlockDevice: Send + Sync {
     /// Makes everything submitted before stable.
     fn flush(&self) -> Result<()>;
 
-    /// Says that the bytes are no longer needed: they read as zeros from then on, or after a crash
-    /// as what they were. Returns whether that was done; a device that cannot do it leaves the
-    /// bytes alone.
+    /// Announces that the bytes are no longer needed: they read as zeros from then on, or after a
+    /// crash as before. Returns whether the device did so; a device that cannot leaves the bytes
+    /// alone.
     fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<bool> {
         let _ = (offset_bytes, len_bytes);
         Ok(false)

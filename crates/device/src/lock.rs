@@ -1,17 +1,17 @@
-//! Who may use a file, or a part of it.
+//! Locks on a file or on parts of it.
 //!
-//! Somebody who uses the whole takes a `flock`: exclusively to write, shared to read; other
-//! programs respect it as well. Somebody who uses a part takes a shared one, so that nobody writes
+//! A program that uses the whole file takes a `flock`: exclusive to write, shared to read; other
+//! programs respect it as well. One that uses a part takes a shared one, so that no other writes
 //! the whole meanwhile.
 //!
 //! Within the file there are locks on ranges of bytes, for writing or for reading, which belong to
-//! the open file and go with it (`F_OFD_SETLK`). Somebody who uses the whole locks all of it. So
-//! two parts are written at the same time by two programs where they do not overlap, and nobody
-//! reads the whole while a part of it is written. These locks lie behind every byte that a file can
-//! have: QEMU locks single bytes near the start, with a meaning of its own.
+//! the open file and end with it (`F_OFD_SETLK`). A program that uses the whole locks all of it. So
+//! two programs can write parts at the same time if these do not overlap, and none reads the whole
+//! while a part of it is being written. These locks are behind every byte that a file can have,
+//! because QEMU locks single bytes near the start, with a meaning of its own.
 //!
-//! A host without such locks has the `flock` only. Then somebody who uses a part takes that as if
-//! he used the whole.
+//! A host without such locks has the `flock` only. A program that uses a part then takes it as for
+//! the whole.
 
 use crate::holder::{RANGES_AT, lock_holder, loop_device_over, range_holder};
 use crate::{DeviceError, Result};
@@ -22,8 +22,8 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
 
-/// Held for writing by somebody for whom the kernel keeps others off a block device of which parts
-/// are used.
+/// The byte that is locked, for writing, by the program whose claim keeps the kernel off a block
+/// device of which parts are used.
 const CLAIM_AT: u64 = RANGES_AT - 1;
 
 /// How an attempt at a lock ended.
@@ -34,7 +34,7 @@ enum Attempt {
     Unknown,
 }
 
-/// A file that is to be locked, and what people call it.
+/// A file that is to be locked, and its name in messages.
 #[derive(Clone, Copy)]
 pub(crate) struct Lock<'a> {
     pub(crate) file: &'a File,
@@ -43,24 +43,24 @@ pub(crate) struct Lock<'a> {
 }
 
 impl Lock<'_> {
-    /// Keeps out everybody who wants to write, or everybody.
+    /// Keeps out all other writers, and to write all readers, too.
     pub(crate) fn whole(self) -> Result<()> {
         self.flock(!self.read_only)?;
         self.range(0..0)
     }
 
-    /// Keeps out those who want to write the whole, or to have it alone. Nothing may be used before
-    /// it is [claimed](Self::part).
+    /// Keeps out programs that want to write the whole. No part may be used before it is
+    /// [claimed](Self::part).
     pub(crate) fn parts(self) -> Result<()> {
         self.flock(false)
     }
 
-    /// Keeps out others who want to use a part that overlaps with this one.
+    /// Keeps other programs from using a part that overlaps with this one.
     pub(crate) fn part(self, range: Range<u64>) -> Result<()> {
         self.range(range)
     }
 
-    /// Whether another program of ours keeps the kernel off this device; where none does, this one
+    /// Whether another program of ours keeps the kernel off this device. If none does, this one
     /// does from now on.
     pub(crate) fn is_claimed_by_us(self) -> bool {
         matches!(self.try_range(CLAIM_AT, 1, true), Attempt::Held)
@@ -78,7 +78,7 @@ impl Lock<'_> {
         }
     }
 
-    /// A range, or all of it where the range is empty.
+    /// Locks a range, or the whole if the range is empty.
     fn range(self, range: Range<u64>) -> Result<()> {
         let length = range.end - range.start;
         match self.try_range(RANGES_AT + range.start, length, !self.read_only) {

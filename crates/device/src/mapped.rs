@@ -15,18 +15,18 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-/// A file that is mapped into memory. Writes are copies, without a system call; what was written
-/// survives the process from then on, and the machine from the next flush on, which asks the host
-/// to write back what it must (`msync`): nothing on memory that survives by itself.
+/// A file that is mapped into memory. Writes are copies, without a system call. What was written
+/// survives the process from then on, and the machine from the next flush on. A flush asks the host
+/// to write back (`msync`), which has nothing to do on memory that survives by itself.
 ///
 /// Words of eight bytes are written wholly or not at all, nothing longer.
 pub struct MappedDevice {
-    /// Holds the lock.
+    /// Keeps the lock on the file.
     file: FileDevice,
     bytes: RwLock<MmapMut>,
-    /// What was written since the last flush began.
+    /// The range that was written since the last flush began.
     written: Mutex<Range<usize>>,
-    /// Held across a flush; why one failed, after which nothing is written or flushed.
+    /// Held during a flush. The error of a failed one, after which nothing is written or flushed.
     flushing: Mutex<Option<DeviceError>>,
 }
 
@@ -44,8 +44,8 @@ impl MappedDevice {
         };
         let mapped = File::options().read(true).write(true).open(path);
         let mapped = mapped.map_err(cannot)?;
-        // SAFETY: the lock keeps off every other opener of ours; that a stranger must leave the
-        // file alone is said above, as of any image in use.
+        // SAFETY: the lock keeps off all other programs of ours. That others must leave the file
+        // alone is said above, as for any image in use.
         let bytes = unsafe { MmapOptions::new().populate().map_mut(&mapped) }.map_err(cannot)?;
         Ok(MappedDevice {
             file,

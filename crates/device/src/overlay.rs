@@ -1,4 +1,4 @@
-//! A device that is only looked at: what is written stays in memory, in front of it.
+//! A device that is not changed: what is written stays in memory, in front of it.
 //!
 //! For recovering an image that must not be changed: the same code runs, and the image keeps its
 //! bytes.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The unit in which changes are kept.
 const UNIT_BYTES: u64 = 4096;
 
-/// Another device with changes in front of it, which go when this goes.
+/// Another device with changes in front of it, which are dropped with this one.
 pub struct OverlayDevice {
     below: Arc<dyn BlockDevice>,
     changed: RwLock<BTreeMap<u64, Box<[u8]>>>,
@@ -71,7 +71,7 @@ impl BlockDevice for OverlayDevice {
         self.below.atomic_unit_bytes()
     }
 
-    /// As the device below: who asks wants to know about that, not about memory.
+    /// As the device below: callers ask about that, not about the memory.
     fn is_read_only(&self) -> bool {
         self.below.is_read_only()
     }

@@ -14,9 +14,9 @@ pub enum Record {
     /// One buffer of a request was submitted. A request of several buffers leaves one record for
     /// each, since nothing keeps a drive from storing only some of them.
     Write {
-        /// Where.
+        /// Where it was written.
         offset_bytes: u64,
-        /// What.
+        /// Its contents.
         bytes: Buffer,
     },
     /// A flush has succeeded.
@@ -83,9 +83,8 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
-        // The lock is held across the device's work, so that the records are in the order in which
-        // things happened: a write that was submitted while a flush ran must not be taken for one
-        // that the flush covered.
+        // The lock is held during the device's work, so that the records are in the right order: a
+        // write that was submitted during a flush must not seem to be covered by it.
         let mut records = self.records.lock();
         for request in batch {
             let mut offset_bytes = request.offset_bytes;
@@ -129,8 +128,8 @@ fn last_flush(records: &[Record], cut: usize) -> usize {
 }
 
 /// Turns `base`, the device's bytes when recording began, into what a power cut before record `cut`
-/// leaves: every write that a flush covers, and those of the [`unflushed`] ones for which `keep`,
-/// asked once for each, says so.
+/// leaves: every write that a flush covers, and those of the [`unflushed`] ones for which `keep`
+/// returns true. `keep` is called once for each.
 ///
 /// # Panics
 ///

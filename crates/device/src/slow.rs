@@ -1,5 +1,5 @@
-//! A device that takes its time for each flush, for measuring: what is gained by fewer flushes then
-//! does not hang on this host's disk.
+//! A device that takes a fixed time for each flush, for measurements that then do not depend on
+//! this host's disk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{BlockDevice, Result, WriteRequest};
 
-/// Stands in front of another device and charges for each flush.
+/// Stands in front of another device and makes each flush take longer.
 pub struct SlowFlushDevice {
     below: Arc<dyn BlockDevice>,
     flush: Duration,

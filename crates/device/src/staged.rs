@@ -1,9 +1,9 @@
 //! Changes of several devices that are worked out before any of them is made.
 //!
-//! What is written to a [`StagedDevice`] stays in memory, in front of the device below; reads see
-//! it. [`Staging::commit`] then writes all of it in the order in which it came, over all devices,
-//! with the same flushes in between: a power cut leaves what it could have left without the
-//! staging. Until then nothing has changed, and what will is known: the old contents can be kept
+//! Writes to a [`StagedDevice`] stay in memory, in front of the device below; reads see them.
+//! [`Staging::commit`] then writes all of them in their order, over all devices, with the same
+//! flushes in between: a power cut leaves what it could have left without the staging. Until then
+//! nothing has changed, and all changes are known: the old contents can be kept
 //! ([`undo`](crate::undo)), and a repair that fails costs nothing.
 //!
 //! The commit point of the whole is not here: it is that of the changes themselves.
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is to be done to a device, of which this is the number.
+/// A step of the changes; the number is the device's.
 enum Step {
     Write(usize, Vec<WriteRequest>),
     Flush(usize),
@@ -28,12 +28,12 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// No changes, of no device.
+    /// No changes yet, and no devices.
     pub fn new() -> Arc<Staging> {
         Arc::default()
     }
 
-    /// The device as it will be.
+    /// A device with its changes in front of it.
     pub fn device(self: &Arc<Staging>, below: Arc<dyn BlockDevice>) -> Arc<StagedDevice> {
         let mut known = self.below.lock();
         known.push(below.clone());
@@ -44,10 +44,10 @@ impl Staging {
         })
     }
 
-    /// Makes the changes. Afterwards there are none left to make, also where this fails.
+    /// Makes the changes. Afterwards none are left to make, even if this fails.
     ///
     /// # Errors
-    /// What a device says; the changes before that are made.
+    /// A device's error; the changes before it are made.
     pub fn commit(&self) -> Result<()> {
         let below = self.below.lock();
         for step in std::mem::take(&mut *self.steps.lock()) {
@@ -95,7 +95,7 @@ impl StagedDevice {
         !steps.any(|step| matches!(step, Step::Write(number, _) if *number == self.number))
     }
 
-    /// Each write to this device in order: where, and what.
+    /// Calls `visit` with each write to this device in order: offset and bytes.
     pub fn each_write(&self, mut visit: impl FnMut(u64, &[u8])) {
         for step in &*self.staging.steps.lock() {
             let Step::Write(number, batch) = step else {

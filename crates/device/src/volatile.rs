@@ -18,7 +18,7 @@ use std::sync::Arc;
 const SECTOR_BYTES: usize = 512;
 /// Sectors are kept in chunks of this size, a page.
 const CHUNK_BYTES: usize = 4096;
-/// A cache larger than any drive's is of no use: beyond this many chunks (64 MiB) the drive writes
+/// The most chunks that are cached (64 MiB), more than any drive has; beyond this the drive writes
 /// some by itself.
 const MAX_CHUNKS: usize = 16 * 1024;
 
@@ -56,8 +56,8 @@ impl Xorshift {
     }
 }
 
-/// A drive with a volatile write cache in front of another device; see the module's head for what
-/// it may do.
+/// A drive with a volatile write cache in front of another device; the module's head says what it
+/// may do.
 pub struct VolatileDevice {
     inner: Arc<dyn BlockDevice>,
     name: String,
@@ -82,7 +82,7 @@ impl VolatileDevice {
         }
     }
 
-    /// The bytes that would be lost if the power failed now.
+    /// The bytes that a power cut now would lose.
     pub fn unflushed_bytes(&self) -> u64 {
         let cache = self.cache.lock();
         let sectors: u32 = cache
@@ -203,7 +203,7 @@ impl Cache {
         }
     }
 
-    /// Some cached chunk.
+    /// Picks a cached chunk at random.
     fn pick(&mut self) -> Option<u64> {
         let last = *self.chunks.last_key_value()?.0;
         let from = self.random.next() % (last + 1);
@@ -251,7 +251,7 @@ impl BlockDevice for VolatileDevice {
 
     fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
         if self.inner.is_read_only() {
-            // Lets the device say it in its own words.
+            // The device behind reports the error.
             return self.inner.submit(batch);
         }
         let mut cache = self.cache.lock();
@@ -268,8 +268,8 @@ impl BlockDevice for VolatileDevice {
 
     fn flush(&self) -> Result<()> {
         let mut cache = self.cache.lock();
-        // Kept until the device behind has taken them: after a failure the next flush tries them
-        // again.
+        // The cache is kept until the device behind has taken it: after a failure the next flush
+        // tries again.
         self.inner.submit(&self.requests(&cache, 0..u64::MAX))?;
         self.inner.flush()?;
         cache.chunks.clear();
@@ -361,8 +361,8 @@ mod tests {
     }
 
     proptest! {
-        /// Readers see plain memory; behind, every sector is one of its versions since the last
-        /// flush.
+        /// Readers see plain memory; on the device behind, every sector is one of its versions
+        /// since the last flush.
         #[test]
         fn looks_like_memory(seed: u64, steps in prop::collection::vec(step(), 1..40)) {
             let (device, memory) = behind(seed);

@@ -1,5 +1,5 @@
-//! Partition tables of every kind, what is wrong with them, and `partx` as the judge where it is
-//! there.
+//! Partition tables of every kind and faults in them, compared with `partx` where that is
+//! installed.
 
 use backstitch_device::partition::{PartitionDevice, PartitionTable, Scheme};
 use backstitch_device::{BlockDevice, MemoryDevice};
@@ -64,8 +64,8 @@ fn mbr() -> Vec<u8> {
     entry(&mut disk, 0, 0, 0x83, 64, 100);
     entry(&mut disk, 0, 1, 0xa5, 200, 100);
     entry(&mut disk, 0, 3, 0x0f, 400, 1000);
-    // Two logical partitions: each table counts the partition from itself, and the next table from
-    // the first.
+    // Two logical partitions: each table counts its partition from itself, and the next table from
+    // the first table.
     entry(&mut disk, 400, 0, 0x82, 8, 50);
     entry(&mut disk, 400, 1, 0x05, 300, 100);
     entry(&mut disk, 700, 0, 0x83, 4, 60);
@@ -173,7 +173,7 @@ fn a_label_counts_from_the_disk_or_from_its_slice_and_needs_no_mbr() {
     let table = read(&alone).unwrap();
     assert_eq!(table.scheme, Scheme::Bsd);
     assert_eq!(list(&table), [("a", 16, 50), ("b", 66, 20)]);
-    // With a wrong checksum it is none.
+    // With a wrong checksum it does not count.
     alone[SECTOR + 150] ^= 1;
     assert_eq!(read(&alone), None);
 }
@@ -193,7 +193,7 @@ fn a_label_may_be_in_a_partition_of_a_gpt() {
         assert_eq!((table.scheme, list(&table)), (Scheme::Gpt, wanted.to_vec()));
         assert_eq!(table.get("1").unwrap().meaning, Some("FreeBSD"));
         assert_eq!(table.get("1a").unwrap().scheme, Scheme::Bsd);
-        // Of another type it is not looked for.
+        // In a partition of another type no label is looked for.
         let mut disk = gpt();
         label(&mut disk, 100, base);
         assert_eq!(list(&read(&disk).unwrap()).len(), 2);
@@ -211,7 +211,7 @@ fn a_gpt_and_its_copy() {
     );
     assert_eq!(table.get("5").unwrap().label.as_deref(), Some("größe"));
     assert_eq!(table.get("1").unwrap().meaning, Some("Linux"));
-    // Damage to the header or to the entries: the copy is used. Damage to both: nothing is
+    // If the header or the entries are damaged, the copy is used. If both copies are, nothing is
     // believed.
     for damaged in [SECTOR + 40, 2 * SECTOR + 33] {
         let mut disk = disk.clone();
@@ -236,7 +236,7 @@ fn a_gpt_and_its_copy() {
 fn what_is_no_table_is_none() {
     assert_eq!(read(&vec![0; 100 * SECTOR]), None);
     assert_eq!(read(&[]), None);
-    // A boot sector of a file system: the two bytes, and code where entries would be.
+    // A file system's boot sector: the two bytes, and code in place of entries.
     let mut boot = vec![0xb8; 100 * SECTOR];
     put(&mut boot, 510, &[0x55, 0xaa]);
     assert_eq!(read(&boot), None);
@@ -318,8 +318,8 @@ fn partx_reads_the_same() {
             })
             .collect();
         let table = read(&disk).unwrap();
-        // It numbers a label's partitions on, and of the extended one it shows the first two
-        // sectors.
+        // `partx` gives a label's partitions further numbers, and shows the first two sectors of
+        // the extended one.
         for (name, start, sectors) in list(&table) {
             let Ok(number) = name.parse::<u64>() else {
                 continue;

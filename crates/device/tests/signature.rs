@@ -64,8 +64,8 @@ impl BlockDevice for Sparse {
     }
 }
 
-/// What else an image of that format has, for those that are looked at closer: bytes from the magic
-/// on, or from the start.
+/// Further bytes of an image of that format, where more is checked: from the magic on, or from the
+/// start.
 fn more(name: &str, magic_at: u64) -> Vec<(u64, Vec<u8>)> {
     let boot = || {
         let mut sector = vec![0; 22];
@@ -100,7 +100,7 @@ fn more(name: &str, magic_at: u64) -> Vec<(u64, Vec<u8>)> {
         "a GFS2 file system" => vec![(magic_at + 4, vec![0, 0, 0, 1])],
         "a UDF file system" => vec![(magic_at + 2048, b"NSR02".to_vec())],
         "a PC partition table (MBR)" => vec![(446, entry(0x83))],
-        // Words that come to zero.
+        // Words whose XOR is zero.
         "a partition table of a Sun" => vec![(510, vec![0xda, 0xbe])],
         "a partition table of a Mac" => vec![(0, b"ER".to_vec())],
         "a gzip file" => vec![(2, vec![8])],
@@ -127,7 +127,7 @@ fn names(device: &dyn BlockDevice) -> Vec<&'static str> {
 
 #[test]
 fn every_entry_is_recognised_at_every_place_and_erased() {
-    // No multiple of any unit, and one behind the last place of all.
+    // The size is no multiple of any unit, and beyond the last place of any magic.
     let size_bytes = (300 << 30) + 512;
     for Signature {
         name, kind, magic, ..
@@ -178,7 +178,7 @@ fn nothing_is_seen_in_zeros_noise_and_short_devices() {
     for size in [0, 1, 511, 1024, 4096, 1 << 20] {
         assert_eq!(names(&MemoryDevice::new(size)), [""; 0], "{size} zeros");
     }
-    // A boot sector's end alone is no table.
+    // The end of a boot sector alone is no table.
     let mut bytes = vec![0; 1 << 20];
     bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
     assert_eq!(names(&MemoryDevice::from_bytes(bytes)), [""; 0]);
@@ -409,7 +409,7 @@ fn what_foreign_tools_make_is_recognised_and_erased() {
         erase(&device).unwrap();
         assert_eq!(names(&device), [""; 0], "{script}: something is left");
         drop(device);
-        // util-linux sees nothing any more either.
+        // util-linux finds nothing any more either.
         if let Some(wipefs) = self::tool("wipefs") {
             let left = Command::new(wipefs).arg("-p").arg(&path).output().unwrap();
             let left = String::from_utf8_lossy(&left.stdout).into_owned();

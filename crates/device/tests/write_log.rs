@@ -91,7 +91,7 @@ fn entries_that_nobody_counted_are_not_read() {
     assert_eq!(log.rest_bytes(), bytes.len() as u64 - 512 - 1536 - 512);
 }
 
-/// Changes bytes of a good log and says what the reader made of it.
+/// Changes bytes of a good log and returns what the reader reports.
 fn broken(change: impl Fn(&mut Vec<u8>)) -> String {
     let (_dir, path) = scratch();
     sample(&path);

@@ -164,7 +164,7 @@ fn parts_are_used_beside_each_other_and_keep_the_whole_out() {
         let message = open(&path, read_only).unwrap_err().to_string();
         assert!(message.contains(&me), "{message}");
     }
-    // A reader of another part is let in, one of a part that is written is not.
+    // A reader of another part is admitted, a reader of a part that is being written is not.
     let reader = open_parts(&path, true).unwrap();
     reader.claim(8192..12288).unwrap();
     assert!(reader.claim(0..512).is_err());
@@ -173,7 +173,7 @@ fn parts_are_used_beside_each_other_and_keep_the_whole_out() {
         Err(DeviceError::OutOfRange { .. })
     ));
     drop((first, second));
-    // Readers share, of parts and of the whole.
+    // Readers share parts and the whole.
     reader.claim(0..512).unwrap();
     let whole = open(&path, true).unwrap();
     assert!(matches!(open(&path, false), Err(DeviceError::Busy { .. })));

@@ -1,8 +1,8 @@
 //! The disk label of BSD: 404 bytes or less in the second sector of a slice.
 //!
-//! Magic at 0 and at 132, bytes in a sector at 40, a checksum at 136 (all 16-bit words give 0), the
-//! number of partitions at 138, and from 148 on each partition's sectors, first sector (32 bits
-//! each), fragment size, type (8 bits), and two things more.
+//! Magic number at 0 and at 132, bytes in a sector at 40, a checksum at 136 (the XOR of all 16-bit
+//! words is 0), the number of partitions at 138. From 148 on, for each partition: number of
+//! sectors, first sector (32 bits each), fragment size, type (8 bits), and two more fields.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ fn meaning(kind: u8) -> Option<&'static str> {
     })
 }
 
-/// The label's bytes, where it is one and whole.
+/// The number of partitions of a label, if the sector is a sound one.
 fn label(sector: &[u8]) -> Option<usize> {
     let count = usize::from(u16_at(sector, 138));
     if u32_at(sector, 0) != MAGIC || u32_at(sector, 132) != MAGIC || count > MOST_PARTITIONS {
@@ -54,7 +54,7 @@ pub(super) fn read(found: &mut Found<'_>, slice: Range<u64>, prefix: &str) -> Re
         return Ok(false);
     }
     let entry = |number: usize| &sector[ENTRIES + 16 * number..][..16];
-    // Offsets are the disk's where the whole slice does not begin at 0.
+    // Where the whole slice does not begin at 0, offsets are counted from the disk's start.
     let base = match count > RAW {
         true => u64::from(u32_at(entry(RAW), 4)),
         false => 0,

@@ -1,7 +1,7 @@
 //! The GUID partition table (UEFI specification 2.10, chapter 5).
 //!
-//! A header in the second sector and one in the last, each with its CRC, that say where an array of
-//! entries is, and its CRC. Sectors are of 512 or 4096 bytes: the header is looked for in both
+//! A header in the second sector and one in the last, each with its CRC. They say where an array of
+//! entries is, and its CRC. Sectors have 512 or 4096 bytes: the header is looked for in both
 //! places.
 
 use super::{Found, Partition, SECTOR_BYTES, Scheme, bsd, mbr, u16_at, u32_at, u64_at};
@@ -30,7 +30,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// The header in a sector, where it is one of this place and whole.
+/// The header in a sector, if it is sound and belongs there.
 fn header(bytes: &[u8], sector: u64) -> Option<Header> {
     let len = u32_at(bytes, 12) as usize;
     if &bytes[..8] != b"EFI PART" || !(92..=bytes.len()).contains(&len) {
@@ -58,7 +58,8 @@ pub(super) fn read(found: &mut Found<'_>) -> Result<bool> {
     for sector_bytes in [512_u64, 4096] {
         let sectors = found.disk.size_bytes() / sector_bytes;
         for (sector, is_backup) in [(1, false), (sectors.saturating_sub(1), true)] {
-            // Without a protective MBR the copy at the end may be of an older life of the disk.
+            // Without a protective MBR the copy at the end may be left from an earlier use of the
+            // disk.
             if (is_backup && !announced) || sectors < 3 {
                 continue;
             }

@@ -80,9 +80,8 @@ pub(super) fn is_protective(sector: &[u8]) -> bool {
     entries(sector).is_some_and(|all| all.iter().any(|entry| entry.kind == 0xee))
 }
 
-/// Reads the table of the first sector and what hangs on it. False where there is none: a boot
-/// sector of a file system ends with the same two bytes, and what it has for entries makes no
-/// sense.
+/// Reads the table of the first sector and the tables that it leads to. False where there is none:
+/// a file system's boot sector ends with the same two bytes, but its entries make no sense.
 pub(super) fn read(found: &mut Found<'_>) -> Result<bool> {
     let Some(sector) = found.bytes(0, SECTOR_BYTES as usize)? else {
         return Ok(false);

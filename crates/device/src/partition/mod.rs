@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::{BlockDevice, Result, WriteRequest, check_range};
 
-/// What tables count in, but GPT on disks whose sectors are larger.
+/// The unit of tables, in bytes; except a GPT on disks with larger sectors.
 const SECTOR_BYTES: u64 = 512;
 /// No table has more partitions.
 const MOST_PARTITIONS: usize = 256;
@@ -135,7 +135,7 @@ impl<'a> Found<'a> {
         Ok(Some(bytes))
     }
 
-    /// Takes a partition, unless it does not lie in `whole`.
+    /// Adds a partition, unless it does not lie in `whole`.
     fn add(&mut self, partition: Partition, whole: &Range<u64>) {
         let Partition {
             offset_bytes,
@@ -221,7 +221,7 @@ impl BlockDevice for PartitionDevice {
     }
 
     fn atomic_unit_bytes(&self) -> u32 {
-        // A unit of the disk that the partition's start cuts is none of the partition's.
+        // If the partition does not begin at a unit of the disk, its own unit is smaller.
         let of_disk = self.disk.atomic_unit_bytes();
         let aligned = 1 << self.offset_bytes.trailing_zeros().min(31);
         of_disk.min(aligned)

@@ -1,13 +1,13 @@
-//! A closer look where magic bytes are few, or lie where other formats have theirs.
+//! Closer checks for formats whose magic is short, or lies where other formats have theirs.
 
 use super::{Reader, partitions};
 use crate::Result;
 
-/// Where ext2 has its magic.
+/// The place of ext2's magic.
 pub(super) const EXT_MAGIC_AT: u64 = 1080;
 /// Text is recognised by its first bytes.
 const TEXT_BYTES: u64 = 4096;
-/// Fewer characters before a zero byte are not called text.
+/// With fewer characters before a zero byte it does not count as text.
 const LEAST_TEXT_BYTES: usize = 8;
 
 fn little(bytes: &[u8]) -> u64 {
@@ -137,9 +137,10 @@ pub(super) fn udf(reader: &Reader<'_>, at: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// An MBR or a GPT, with partitions or announced: the two bytes alone end every boot sector.
+/// An MBR with partitions, or a GPT; the two bytes alone are at the end of every boot sector.
 pub(super) fn has_partitions(reader: &Reader<'_>, _: u64) -> Result<bool> {
-    // What has FAT's numbers, or NTFS's and exFAT's names, is the boot sector of a file system.
+    // A sector with FAT's numbers, or the names of NTFS and exFAT, is the boot sector of a file
+    // system.
     let names: [&[u8]; 3] = [b"NTFS    ", b"EXFAT   ", b"-FVE-FS-"];
     if fat(reader, 0)? || one_of(reader, 3, &names)? {
         return Ok(false);
@@ -154,7 +155,7 @@ fn is_protective(reader: &Reader<'_>) -> Result<bool> {
     Ok((0..4).any(|entry| sector[446 + 16 * entry + 4] == 0xee))
 }
 
-/// Sun's label: its words come to zero.
+/// Sun's label: the XOR of its words is zero.
 pub(super) fn sun(reader: &Reader<'_>, _: u64) -> Result<bool> {
     let Some(sector) = reader.bytes(0, 512)? else {
         return Ok(false);
@@ -185,7 +186,7 @@ pub(super) fn bzip2(reader: &Reader<'_>, at: u64) -> Result<bool> {
     Ok((b'1'..=b'9').contains(&(level as u8)) && one_of(reader, at + 4, &after)?)
 }
 
-/// A program for Windows: its header is where the first one says.
+/// A program for Windows: the DOS header leads to its own header.
 pub(super) fn windows(reader: &Reader<'_>, _: u64) -> Result<bool> {
     let at = number(reader, 0x3c, 4, little)?;
     reader.holds(at, b"PE\0\0")

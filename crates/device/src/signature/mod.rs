@@ -1,14 +1,14 @@
 //! What a device holds, by bytes at known places: file systems, tables of partitions, members of
 //! RAID and LVM, disk images of virtual machines, compressed and other files.
 //!
-//! For two questions: what would be lost if a file system were made here, and what reads this if
-//! Backstitch does not. [`signatures`] has an entry for each format: its name, where its magic
-//! bytes lie, and which program reads it. Where those bytes are few, a function looks closer.
-//! Nothing is parsed further than that.
+//! It answers two questions: what would be lost if a file system were made here, and which program
+//! reads this if Backstitch does not. [`signatures`] has an entry for each format: its name, where
+//! its magic bytes lie, and which program reads it. Where the magic is short, a function checks
+//! more. Nothing is parsed further than that.
 //!
 //! An ext2 superblock lies in bytes 1024 to 2047, where other formats have two or four bytes of
-//! magic. Where that superblock is one, such formats are not looked for: any number in it may look
-//! like their magic.
+//! magic. If there is one, such formats are not looked for: any number in it may look like their
+//! magic.
 
 mod closer;
 mod table;
@@ -21,11 +21,11 @@ use std::ops::Range;
 
 pub use table::signatures;
 
-/// What is read at once.
+/// Bytes that are read at a time.
 const PAGE_BYTES: u64 = 64 << 10;
 /// Where the superblock of ext2 lies, whose numbers may look like another format's magic.
 const EXT_SUPERBLOCK: Range<u64> = 1024..2048;
-/// Bytes that are erased of a signature that is known by its first bytes.
+/// Bytes that are erased of a format without magic, which is recognised by its first bytes.
 const TEXT_BYTES: u64 = 512;
 /// Erasing one signature may show another one that it hid; no device has more layers.
 const MOST_LAYERS: usize = 16;
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// Looks closer at the format whose magic was found at this offset.
+/// Checks more of the format whose magic was found at this offset.
 pub(crate) type Closer = fn(&Reader<'_>, u64) -> Result<bool>;
 
 /// A format: how it is recognised, and what reads it.
@@ -85,16 +85,16 @@ pub struct Signature {
     pub name: &'static str,
     /// What sort of thing it is.
     pub kind: Kind,
-    /// What reads it, as a sentence or a command; `{}` stands for the image.
+    /// Which program reads it, as a sentence or a command; `{}` stands for the image.
     pub reader: &'static str,
     /// Its magic bytes, any of which will do.
     pub magic: &'static [(Place, &'static [u8])],
-    /// What else must hold.
+    /// A further check, if the magic is not enough.
     pub(crate) closer: Option<Closer>,
 }
 
 impl Signature {
-    /// What reads it, said of an image of this name.
+    /// [`reader`](Self::reader) for an image of this name.
     pub fn reader_of(&self, image: &str) -> String {
         self.reader.replace("{}", image)
     }
@@ -159,8 +159,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Everything that is recognised on a device, what shows it best first: file systems and disk
-/// images before what is around them.
+/// Everything that is recognised on a device, the most telling first: file systems and disk images
+/// before what they lie in.
 ///
 /// # Errors
 /// Where the device cannot be read.
@@ -177,7 +177,7 @@ pub fn find(device: &dyn BlockDevice) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Where a format's magic lies and the closer look agrees.
+/// The places where a format's magic lies and the further check holds.
 fn places_of(
     signature: &'static Signature,
     reader: &Reader<'_>,
@@ -185,7 +185,7 @@ fn places_of(
 ) -> Result<Vec<Range<u64>>> {
     let mut places = Vec::new();
     for (place, magic) in signature.magic {
-        // What has no magic is known by its first bytes.
+        // A format without magic is recognised by its first bytes.
         let length = if magic.is_empty() {
             TEXT_BYTES
         } else {
@@ -209,8 +209,8 @@ fn places_of(
     Ok(places)
 }
 
-/// Zeroes the magic of all that is recognised, copies at the device's end among them, so that no
-/// other program takes what comes here for what was here. What was erased.
+/// Zeroes the magic of everything that is recognised, including copies at the device's end, so that
+/// no program takes the new contents for the old ones. Returns what was erased.
 ///
 /// # Errors
 /// Where the device cannot be read or written.

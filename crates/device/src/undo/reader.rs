@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Sizes of blocks that e2fsprogs takes.
+/// Block sizes that e2fsprogs accepts.
 const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 1024..=1 << 20;
-/// More keys than this would take more memory than their file is worth.
+/// The most keys that are read: more would take too much memory.
 const MOST_KEYS: u64 = 1 << 24;
 
 /// Why an undo file cannot be used.
@@ -31,7 +31,7 @@ pub enum UndoError {
     /// It was not written to its end.
     #[error("the undo file is not finished: what wrote it was cut off")]
     Unfinished,
-    /// It is not for what the device holds now.
+    /// It does not belong to the device's present contents.
     #[error("the undo file is not for this file system as it is now: {0}")]
     OtherState(String),
     /// The device.
@@ -98,7 +98,7 @@ impl UndoFile {
     }
 
     fn bytes(&self, at: u64, length: usize) -> Result<Vec<u8>, UndoError> {
-        // Asked before memory is: a damaged file may claim half a gigabyte.
+        // Checked before memory is allocated: a damaged file may claim half a gigabyte.
         let end = at.checked_add(length as u64);
         let has = self.file.metadata().map(|metadata| metadata.len());
         let has = has.map_err(|error| UndoError::Io(reason_of(&error)))?;
@@ -180,7 +180,7 @@ impl UndoFile {
         }
     }
 
-    /// The size of the device then, where the file says it: ours do.
+    /// The size of the device then, if the file has it: ours do.
     pub fn device_bytes(&self) -> Option<u64> {
         (self.header.x_magic == OURS).then(|| self.header.x_device_bytes.get())
     }
@@ -196,7 +196,7 @@ impl UndoFile {
         }
     }
 
-    /// Reads everything, and changes nothing.
+    /// Reads everything and checks it; changes nothing.
     ///
     /// # Errors
     /// [`UndoError::Corrupt`], [`UndoError::Io`].
@@ -205,8 +205,8 @@ impl UndoFile {
         stretches.try_for_each(|stretch| self.contents(stretch).map(drop))
     }
 
-    /// Whether this is what to undo now: the device has the superblock that the changes left, or
-    /// one on the way there.
+    /// Whether this file undoes the device's present state: the superblock is as the changes left
+    /// it, or as it was at some point of them.
     ///
     /// # Errors
     /// [`UndoError::Unfinished`], [`UndoError::OtherState`], [`UndoError::Corrupt`] where its copy
@@ -245,8 +245,8 @@ impl UndoFile {
         }
     }
 
-    /// Puts the old contents back, and flushes. A power cut in between leaves what a second try
-    /// restores.
+    /// Puts the old contents back, and flushes. After a power cut in between it can be called
+    /// again.
     ///
     /// # Errors
     /// As [`verify`](Self::verify), and [`UndoError::OtherState`] where old contents lie behind the

@@ -15,10 +15,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Keys of a block, beside its own fields.
+/// Keys that a block has room for, beside its own fields.
 const KEYS: usize = BLOCK_BYTES as usize / size_of::<RawKey>() - 1;
 
-/// What came into an undo file.
+/// What was written into an undo file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The stretches of old contents.
@@ -37,13 +37,13 @@ fn file_bytes(stretches: &[Range<u64>]) -> u64 {
     (2 + stretches.len().div_ceil(KEYS) as u64 + data) * BLOCK_BYTES
 }
 
-/// The size of the undo file for what is to change.
+/// The size that the undo file of these changes will have.
 pub fn needed_bytes(device: &StagedDevice) -> u64 {
     file_bytes(&stretches(device))
 }
 
-/// Writes the old contents of all that is to change on `device`, which begins at `offset_bytes` of
-/// the image, to the new file at `path`. Returns when all of it is on stable storage.
+/// Writes the old contents of everything that changes on `device`, which begins at `offset_bytes`
+/// of the image, to the new file at `path`. Returns when all of it is on stable storage.
 ///
 /// # Errors
 /// Where the file cannot be made, or there is no room for all of it; a file that is not whole is
@@ -74,7 +74,7 @@ pub fn write(
             Ok(written)
         });
     if written.is_err() {
-        // That it cannot be removed either is not what went wrong.
+        // The first error is reported, not that of the removal.
         let _ = std::fs::remove_file(path);
     }
     written
@@ -103,12 +103,12 @@ impl Writer<'_> {
             .map_err(|error| self.failed(error))
     }
 
-    /// Keys and old contents, on stable storage when this returns.
+    /// Writes keys and old contents; they are on stable storage when this returns.
     fn contents(&mut self, stretches: &[Range<u64>], below: &dyn BlockDevice) -> Result<Written> {
         let length = file_bytes(stretches);
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
             Ok(()) => {}
-            // Then a lack of room shows when it is written, which is early enough as well.
+            // A lack of space then shows during the writes, which is early enough.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(self.failed(error.into())),
         }
@@ -150,7 +150,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The superblock and the header, which makes the file one; and the name.
+    /// Writes the superblock and the header, which makes the file valid; then flushes the name.
     ///
     /// The header is the commit point of the file.
     fn header(
@@ -196,7 +196,7 @@ impl Writer<'_> {
     }
 }
 
-/// Checksums of every sector that the superblock has, from now until all changes are made.
+/// Checksums of every sector of the superblock, as it is now and at each point of the changes.
 fn superblock_sectors(device: &StagedDevice, below: &dyn BlockDevice) -> Result<Vec<u32>> {
     let mut superblock = [0; (SUPERBLOCK.end - SUPERBLOCK.start) as usize];
     below.read(SUPERBLOCK.start, &mut superblock)?;

@@ -11,9 +11,9 @@ const SECTOR: u64 = SECTOR_MIN_BYTES as u64;
 /// Passes everything on to another device and writes a log of it.
 ///
 /// A request is logged when the device below has taken it, so that the log never holds more than
-/// the device does. Requests are taken one at a time: a write that was submitted while a flush ran
-/// must not be taken for one that the flush covered. When the log cannot be written, the request
-/// fails, and so does every later one: a log with a gap would be worse than none.
+/// the device does. Requests are handled one at a time: a write that was submitted during a flush
+/// must not seem to be covered by it. When the log cannot be written, the request fails, and so
+/// does every later one: a log with a gap would be worse than none.
 pub struct LoggingDevice {
     inner: Arc<dyn BlockDevice>,
     log: Mutex<State>,
@@ -64,8 +64,8 @@ impl LoggingDevice {
         state.latch(&self.inner.name(), done)
     }
 
-    /// Adds a request to the log as whole sectors; the device below has it already, so that what
-    /// surrounds it is read from there.
+    /// Adds a request to the log as whole sectors. The device below has it already, so the rest of
+    /// its first and last sector is read from there.
     fn log_write(&self, state: &mut State, request: &WriteRequest) -> Result<()> {
         let len = request.len_bytes();
         if len == 0 {
@@ -150,8 +150,8 @@ impl BlockDevice for LoggingDevice {
         if !self.inner.discard(offset_bytes, len_bytes)? {
             return Ok(false);
         }
-        // What the log can say: whole sectors that lie inside. The rest became zeros, which is a
-        // write.
+        // The log can state whole sectors only. It says nothing of the rest of the range, which
+        // became zeros too.
         let whole = offset_bytes.next_multiple_of(SECTOR);
         let end = (offset_bytes + len_bytes) / SECTOR * SECTOR;
         if whole >= end {

@@ -8,12 +8,12 @@ pub type LogResult<T> = std::result::Result<T, LogError>;
 /// What can be wrong with a log. Messages name the log and the place in it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LogError {
-    /// The host does not give the file.
+    /// The host cannot open the file.
     #[error("{log}: {what}: {reason}")]
     Open {
         /// The log's name.
         log: String,
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
         /// What the host said.
         reason: String,
@@ -23,7 +23,7 @@ pub enum LogError {
     Io {
         /// The log's name.
         log: String,
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
         /// Where in the log.
         at_bytes: u64,
@@ -35,15 +35,15 @@ pub enum LogError {
     NotALog {
         /// The log's name.
         log: String,
-        /// What is missing or wrong in its first sector.
+        /// What is missing or wrong in the first sector.
         reason: String,
     },
-    /// It is a log of a kind that we do not know.
+    /// A log of an unknown kind.
     #[error("{log}: an unsupported kind of log: {reason}")]
     Unsupported {
         /// The log's name.
         log: String,
-        /// What is not known.
+        /// What is unknown.
         reason: String,
     },
     /// An entry makes no sense, or the file ends inside it.

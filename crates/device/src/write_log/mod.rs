@@ -14,9 +14,9 @@
 //!
 //! # Reading what others wrote
 //!
-//! [`LogReader`] takes nothing on trust: every length is held against the file's own before
-//! anything is read or allocated. It holds one header at a time; data is read where the caller
-//! wants it, in pieces of the caller's size.
+//! [`LogReader`] trusts nothing: every length is checked against the file's before anything is read
+//! or allocated. It holds one header at a time; data is read into the caller's memory, in pieces of
+//! the caller's size.
 
 mod device;
 mod error;

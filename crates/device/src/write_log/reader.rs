@@ -130,9 +130,9 @@ impl LogReader {
         self.entries
     }
 
-    /// The bytes behind the entry read last. Once all are read, more than 0 means that the writer
-    /// of the log died, or was stopped, before it counted its last entries: they were never
-    /// promised to anybody, and are not read.
+    /// The bytes behind the entry read last. More than 0 after all entries means that the log's
+    /// writer died, or was stopped, before it counted its last entries. These are not read: nothing
+    /// was promised about them.
     pub fn rest_bytes(&self) -> u64 {
         self.len_bytes.saturating_sub(self.next_at_bytes)
     }

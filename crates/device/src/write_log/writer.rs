@@ -15,8 +15,8 @@ pub const MARK_MAX_BYTES: usize = (SECTOR - ENTRY_BYTES) as usize;
 
 /// Writes a log with sectors of 512 bytes.
 ///
-/// The superblock counts an entry only after [`count`](Self::count), which a flush and a mark do by
-/// themselves: a log whose writer was killed is a good log of everything up to then.
+/// The superblock counts an entry only after [`count`](Self::count), which a flush and a mark call
+/// by themselves. The log of a writer that was killed is a valid log of everything up to then.
 #[derive(Debug)]
 pub struct LogWriter {
     file: File,
@@ -181,7 +181,7 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        // A caller that needs to know whether it failed calls `count` first.
+        // This ignores an error; a caller that needs to know calls `count` first.
         let _ = self.count();
     }
 }

@@ -1,4 +1,4 @@
-//! Disk images in a format of their own, and what is compressed or packed.
+//! Disk images in formats of their own, and compressed or packed files.
 
 use super::format;
 use crate::signature::Kind::{Container, Packed};

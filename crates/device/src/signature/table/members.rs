@@ -1,5 +1,5 @@
-//! Tables of partitions, parts of something larger, and layers below a file system. A table is said
-//! first: what lies at the end of a disk may be its last partition's.
+//! Tables of partitions, parts of something larger, and layers below a file system. Tables come
+//! first: a signature at the end of a disk may be its last partition's.
 
 use super::format;
 use crate::signature::Kind::{Member, PartitionTable};

@@ -23,7 +23,7 @@ const fn format(
     }
 }
 
-/// All formats that are recognised, what says most first.
+/// All formats that are recognised, the most telling first.
 pub fn signatures() -> impl Iterator<Item = &'static Signature> {
     let tables = [
         containers::CONTAINERS,

@@ -1,9 +1,9 @@
 //! A simulated drive as a device: bytes in memory, time in a clock that moves with the drive.
 //!
-//! Writes are handed over without waiting; a flush waits until all of them are done and, where the
+//! Writes are handed over without waiting. A flush waits until all of them are done and, if the
 //! drive has a volatile cache, until that is empty. Waiting moves the [`VirtualClock`]: when the
-//! call returns, the clock shows when the drive was done. The host's own work is added by
-//! [`VirtualClock::pass`].
+//! call returns, the clock shows the time at which the drive was done. [`VirtualClock::pass`] adds
+//! the time of the host's own work.
 //!
 //! The fault model, for a power cut at any moment ([`SimulatedDevice::power_cut`]): what was on the
 //! medium stays. What the host still has in its queue is lost. Each write that the drive has, in its
@@ -40,12 +40,12 @@ impl VirtualClock {
         Duration::from_nanos(self.now_ns())
     }
 
-    /// The host works.
+    /// Adds the time that the host's work takes.
     pub fn pass(&self, work: Duration) {
         self.0.fetch_add(work.as_nanos() as u64, Ordering::AcqRel);
     }
 
-    /// It is this time at least.
+    /// Moves the clock to this time, if it is earlier.
     pub fn reach(&self, time_ns: u64) {
         self.0.fetch_max(time_ns, Ordering::AcqRel);
     }
@@ -81,16 +81,17 @@ struct State {
     /// What is on the medium.
     medium: Content,
     open: BTreeMap<RequestId, Open>,
-    /// The same by the first sector, with the sector behind the last.
+    /// The same writes by first sector, with the sector behind the last.
     places: BTreeMap<(u64, RequestId), u64>,
-    /// The longest write so far, in sectors: how far before a sector one begins that reaches it.
+    /// The longest write so far, in sectors: no write that begins further before a sector reaches
+    /// it.
     longest: u64,
     /// Requests that are not done.
     pending: u64,
-    /// Requests that were done; a wait looks for its own here. Of writes, only where somebody asks
-    /// for them.
+    /// Requests that were done, in which a wait finds its own. Writes are only here if a caller
+    /// asked for them.
     done: Vec<Completion>,
-    /// Whether somebody [takes](SimulatedDevice::take_done) what was done.
+    /// Whether a caller [takes](SimulatedDevice::take_done) what was done.
     notes_done: bool,
     /// Whether anything was written since the last flush of the drive's cache.
     is_cached: bool,
@@ -112,24 +113,24 @@ pub struct OpenWrite {
     pub offset_bytes: u64,
     /// What.
     pub bytes: Buffer,
-    /// Those that are there if it is: indices into [`PowerCut::open`].
+    /// The writes that must be there if this one is: indices into [`PowerCut::open`].
     pub befores: Vec<usize>,
 }
 
-/// What a power cut finds.
+/// The state in which a power cut finds a drive.
 pub struct PowerCut {
     medium: Content,
-    /// The writes that are there or not, each behind those that must be there before it.
+    /// The writes that may be there or not, each behind those that must be there before it.
     pub open: Vec<OpenWrite>,
 }
 
 impl PowerCut {
-    /// Reads what is on the medium whatever becomes of the open writes.
+    /// Reads what is on the medium, without the open writes.
     pub fn read_medium(&self, offset_bytes: u64, buffer: &mut [u8]) {
         self.medium.read(offset_bytes, buffer);
     }
 
-    /// The open writes as a recording device has them, for
+    /// The open writes as records of a recording device, for
     /// [`materialise`](backstitch_device::materialise) on the bytes of the medium.
     pub fn records(&self) -> Vec<Record> {
         let record = |write: &OpenWrite| Record::Write {
@@ -139,7 +140,7 @@ impl PowerCut {
         self.open.iter().map(record).collect()
     }
 
-    /// Whether the drive can leave just these of the open writes.
+    /// Whether the drive can leave exactly this choice of the open writes.
     pub fn is_possible(&self, is_there: &dyn Fn(usize) -> bool) -> bool {
         let holds = |(index, write): (usize, &OpenWrite)| {
             !is_there(index) || write.befores.iter().all(|before| is_there(*before))
@@ -149,7 +150,7 @@ impl PowerCut {
 }
 
 impl SimulatedDevice {
-    /// A drive of zeros. It has `size_bytes`, or all that the drive has where that is less.
+    /// A drive of zeros, with `size_bytes` or the drive's capacity, whichever is less.
     pub fn new(spec: &DriveSpec, size_bytes: u64, clock: Arc<VirtualClock>) -> SimulatedDevice {
         let mut drive = Drive::new(spec);
         drive.note_stable();
@@ -174,17 +175,17 @@ impl SimulatedDevice {
         }
     }
 
-    /// The time that it moves.
+    /// The clock that it moves.
     pub fn clock(&self) -> &Arc<VirtualClock> {
         &self.clock
     }
 
-    /// Remembers every request from now on.
+    /// Records every request from now on.
     pub fn start_trace(&self) {
         self.state.lock().drive.start_trace();
     }
 
-    /// What was remembered.
+    /// The recorded requests.
     pub fn take_trace(&self) -> Vec<Completion> {
         self.state.lock().drive.take_trace()
     }
@@ -195,7 +196,7 @@ impl SimulatedDevice {
     /// Where it does not lie inside the device.
     ///
     /// # Panics
-    /// If it is of no bytes.
+    /// If it is empty.
     pub fn submit_after(
         &self,
         request: &WriteRequest,
@@ -209,14 +210,14 @@ impl SimulatedDevice {
         Ok(state.write(request, predecessors, flag, self.clock.now_ns()))
     }
 
-    /// Asks for bytes, without waiting. They can be [looked at](Self::peek) once that is
+    /// Requests a read, without waiting. The bytes can be [looked at](Self::peek) once the read is
     /// [done](Self::take_done).
     ///
     /// # Errors
     /// Where they do not lie inside the device.
     ///
     /// # Panics
-    /// If there are none.
+    /// If the range is empty.
     pub fn submit_read(&self, offset_bytes: u64, len_bytes: u64) -> Result<RequestId> {
         check_range(&self.name, self.size_bytes, offset_bytes, len_bytes)?;
         Ok(self
@@ -225,8 +226,8 @@ impl SimulatedDevice {
             .read(offset_bytes, len_bytes, self.clock.now_ns()))
     }
 
-    /// Asks for everything that is done to be put onto the medium, without waiting; `None` where
-    /// the drive has no volatile cache, or all that was written is on the medium.
+    /// Requests a flush, without waiting; `None` where the drive has no volatile cache, or
+    /// everything written is on the medium.
     pub fn submit_flush(&self) -> Option<RequestId> {
         let mut state = self.state.lock();
         let now_ns = self.clock.now_ns();
@@ -235,24 +236,25 @@ impl SimulatedDevice {
         is_needed.then(|| state.flush(now_ns))
     }
 
-    /// Notes from now on what was done, for [`take_done`](Self::take_done).
+    /// From now on keeps what is done, for [`take_done`](Self::take_done).
     pub fn note_done(&self) {
         self.state.lock().notes_done = true;
     }
 
-    /// Lets the drive come to the clock's time. What was done since the last call, in that order.
+    /// Advances the drive to the clock's time. Returns what was done since the last call, in that
+    /// order.
     pub fn take_done(&self) -> Vec<Completion> {
         let mut state = self.state.lock();
         state.settle(self.clock.now_ns());
         std::mem::take(&mut state.done)
     }
 
-    /// When something happens in the drive next, if nothing is submitted before.
+    /// When the next event in the drive happens, if nothing is submitted before.
     pub fn next_event_ns(&self) -> Option<u64> {
         self.state.lock().drive.next_event_ns()
     }
 
-    /// What a reader would see, in no time: for what the host has in memory.
+    /// Reads the newest bytes, in no time: for bytes that the host has in memory.
     ///
     /// # Errors
     /// Where it does not lie inside the device.
@@ -270,7 +272,7 @@ impl SimulatedDevice {
         state.drive.is_stable(id)
     }
 
-    /// Waits until something happens in the drive; false where nothing will.
+    /// Waits until something happens in the drive; false where nothing will happen.
     pub fn wait(&self) -> bool {
         let mut state = self.state.lock();
         let next_ns = state.drive.next_event_ns();
@@ -281,7 +283,7 @@ impl SimulatedDevice {
         next_ns.is_some()
     }
 
-    /// What a power cut finds now.
+    /// The state in which a power cut now would find the drive.
     pub fn power_cut(&self) -> PowerCut {
         let mut state = self.state.lock();
         state.settle(self.clock.now_ns());
@@ -311,8 +313,8 @@ impl SimulatedDevice {
         }
     }
 
-    /// The device after a power cut that left just these of the open writes: at rest, nothing in
-    /// its caches.
+    /// The device after a power cut that left exactly these of the open writes: at rest, with empty
+    /// caches.
     pub fn after_power_cut(
         &self,
         spec: &DriveSpec,
@@ -334,7 +336,7 @@ impl SimulatedDevice {
 }
 
 impl State {
-    /// Lets the drive come to a time, and notes what it did.
+    /// Advances the drive to a time, and notes what it did.
     fn settle(&mut self, now_ns: u64) {
         self.drive.advance(now_ns);
         while let Some(completion) = self.drive.take_completion() {
@@ -407,7 +409,7 @@ impl State {
         self.drive.submit(&Request::flush(), now_ns)
     }
 
-    /// Lets time go on until a request that changes nothing is done; when that was.
+    /// Advances time until a request that changes nothing is done. Returns when that was.
     fn wait_for(&mut self, id: RequestId) -> u64 {
         loop {
             if let Some(index) = self.done.iter().position(|c| c.id == id) {

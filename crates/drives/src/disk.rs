@@ -1,12 +1,12 @@
 //! The inside of a rotating disk: an arm, a spindle, a bus, and memory.
 //!
-//! One thing at a time is under the heads. What the memory holds is served beside it, one transfer
-//! after the other on the bus. When the heads are free, they do, in this order:
+//! The heads do one thing at a time. Meanwhile requests that the memory can serve are served, one
+//! transfer after the other on the bus. When the heads are free, they turn to, in this order:
 //!
-//! 1. what a flush waits for, and what has to leave the write cache for others to get in;
+//! 1. writes that a flush waits for, and writes that must leave the cache to make room;
 //! 2. the request that the scheduler chooses;
 //! 3. the rest of the write cache, upwards by address and then again from the lowest;
-//! 4. reading on.
+//! 4. reading ahead.
 //!
 //! Not modelled: reading a track from its middle ("zero latency"), spares, retries, recalibration.
 
@@ -21,13 +21,13 @@ use crate::write_cache::{Extent, WriteCache};
 struct Waiting {
     job: Job,
     place: Place,
-    /// When it came.
+    /// When it arrived.
     arrived_ns: u64,
-    /// When the command is decoded, and the data of a write have come over the bus.
+    /// When the command is decoded and, for a write, the data have come over the bus.
     ready_ns: u64,
 }
 
-/// What the heads are at.
+/// What the heads work on.
 enum Busy {
     Request(Job),
     Cache(Extent),
@@ -49,7 +49,7 @@ pub(crate) struct Disk {
     buffer: TrackBuffer,
     cache: Option<WriteCache>,
     flushes: Vec<RequestId>,
-    /// Somebody waits for something in the cache to be on the medium.
+    /// Whether a request waits for cached writes to get to the medium.
     is_pressed: bool,
     bus_free_ns: u64,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn new(spec: &RotatingSpec, queue: &QueueSpec) -> Disk {
         let geometry = Geometry::new(spec);
-        // Half of the memory is for writes where these are cached.
+        // Half of the memory is for writes, if these are cached.
         let sectors = u64::from(spec.buffer_kib) * 1024 / SECTOR_BYTES;
         let share = if spec.write_cache { 2 } else { 1 };
         let segment = sectors / u64::from(share * spec.segments);
@@ -80,7 +80,7 @@ impl Disk {
         }
     }
 
-    /// The time until the first sector is under the head, for the host's scheduler: the arm starts
+    /// The time until the first sector is under the head, for the host's scheduler. The arm starts
     /// when the command is decoded.
     pub(crate) fn positioning_ns(&self, sector: u64, is_write: bool, now_ns: u64) -> u64 {
         let place = self.geometry.place(sector);
@@ -101,13 +101,13 @@ impl Disk {
         ns_of_bytes(sectors * SECTOR_BYTES, self.bus_mb_s)
     }
 
-    /// The bus carries sectors as soon as it is free; when they have come.
+    /// Carries sectors over the bus as soon as that is free. Returns when they have arrived.
     fn carry(&mut self, sectors: u64, from_ns: u64) -> u64 {
         self.bus_free_ns = self.bus_free_ns.max(from_ns) + self.bus_ns(sectors);
         self.bus_free_ns
     }
 
-    /// A request comes.
+    /// A request arrives.
     pub(crate) fn arrive(&mut self, job: Job, now_ns: u64, events: &mut Events) {
         if job.kind == Kind::Flush {
             self.flushes.push(job.id);
@@ -126,7 +126,7 @@ impl Disk {
         self.start(now_ns, events);
     }
 
-    /// What a request waited for is on the medium.
+    /// Everything that a request waited for is on the medium.
     pub(crate) fn release(&mut self, id: RequestId, now_ns: u64, events: &mut Events) {
         if let Some(waiting) = self.waiting.iter_mut().find(|w| w.job.id == id) {
             waiting.job.is_blocked = false;
@@ -135,13 +135,14 @@ impl Disk {
         self.start(now_ns, events);
     }
 
-    /// Somebody waits for a write that may be in the cache: the cache is emptied before anything else.
+    /// Another request waits for a write that may be in the cache: the cache is emptied before
+    /// anything else.
     pub(crate) fn press(&mut self, now_ns: u64, events: &mut Events) {
         self.is_pressed = self.cache.as_ref().is_some_and(|cache| !cache.is_empty());
         self.start(now_ns, events);
     }
 
-    /// The heads are done with something.
+    /// The heads have finished their work.
     pub(crate) fn wake(&mut self, now_ns: u64, events: &mut Events) {
         match self.busy.take() {
             Some(Busy::Cache(run)) => {
@@ -157,13 +158,13 @@ impl Disk {
         self.start(now_ns, events);
     }
 
-    /// A read of what is in memory, a write into memory: done without the heads.
+    /// Serves a read of what is in memory, or a write into the cache, without the heads.
     fn serve_from_memory(&mut self, job: &Job, now_ns: u64, events: &mut Events) -> bool {
         let (start, end) = (job.sector, job.sector + u64::from(job.sectors));
         let is_there = match job.kind {
             Kind::Read => {
                 let is_cached = self.cache.as_ref().is_some_and(|c| c.covers(start, end));
-                // While the heads are elsewhere nothing is coming.
+                // While the heads are elsewhere, no read-ahead is coming.
                 is_cached
                     || matches!(
                         self.buffer.find(&self.geometry, start, end, now_ns),
@@ -185,8 +186,7 @@ impl Disk {
         is_there
     }
 
-    /// Takes a write into the cache where it may go there. A flush keeps others out until it is
-    /// done.
+    /// Takes a write into the cache if it may go there. During a flush none may.
     fn absorb(&mut self, job: &Job, now_ns: u64) -> bool {
         let sectors = u64::from(job.sectors);
         let may = !job.is_blocked && self.flushes.is_empty();
@@ -199,7 +199,7 @@ impl Disk {
         true
     }
 
-    /// Writes that had no room in the cache get in as far as there is some now.
+    /// Takes writes into the cache that had no room there before, as far as there is room now.
     fn absorb_waiting(&mut self, now_ns: u64, events: &mut Events) {
         let mut index = 0;
         while self.cache.is_some() && index < self.waiting.len() {
@@ -217,7 +217,7 @@ impl Disk {
         }
     }
 
-    /// Gives free heads something to do.
+    /// Gives the free heads their next work.
     fn start(&mut self, now_ns: u64, events: &mut Events) {
         if self.busy.is_some() {
             return;
@@ -263,7 +263,7 @@ impl Disk {
             }
             let at_ns = now_ns.max(w.ready_ns);
             let seek_ns = self.seek_ns(&w.place, w.job.kind.is_write());
-            // The rotation is looked at where the arm alone is not too late.
+            // The rotation is computed only if the arm alone is not too late already.
             if self.policy == Policy::Sptf && at_ns - now_ns + seek_ns <= best.0 {
                 let rotation_ns = self.geometry.rotation(&w.place, at_ns + seek_ns);
                 best = best.min((at_ns - now_ns + seek_ns + rotation_ns, w.job.id, index));
@@ -277,7 +277,7 @@ impl Disk {
         }
     }
 
-    /// The heads take up a request.
+    /// The heads begin with a request.
     fn serve(&mut self, waiting: &Waiting, now_ns: u64, events: &mut Events) {
         let job = waiting.job;
         let sectors = u64::from(job.sectors);
@@ -304,7 +304,7 @@ impl Disk {
         self.move_to(end);
         let done_ns = match job.kind {
             Kind::Read => {
-                // The bus starts with the first sector; what is slower of the two counts.
+                // The bus starts with the first sector; the slower of the two counts.
                 let media_ns = parts.transfer_ns.max(self.bus_ns(1));
                 let bus_ns = self.carry(sectors, end_ns.saturating_sub(media_ns));
                 bus_ns.max(end_ns)
@@ -320,7 +320,7 @@ impl Disk {
         events.push((end_ns, Event::Wake));
     }
 
-    /// The heads leave what they read on.
+    /// The heads stop reading ahead.
     fn leave_for(&mut self, job: &Job, now_ns: u64) {
         self.buffer.stop(&self.geometry, now_ns);
         if job.kind.is_write() {
@@ -329,7 +329,7 @@ impl Disk {
         }
     }
 
-    /// Where the time of an access goes.
+    /// How the time of an access is divided.
     fn access(&self, place: &Place, sectors: u64, is_write: bool, from_ns: u64) -> Parts {
         let seek_ns = self.seek_ns(place, is_write);
         Parts {
@@ -344,7 +344,7 @@ impl Disk {
         self.head = self.geometry.place(sector - 1);
     }
 
-    /// Writes something of the cache. False where there is nothing.
+    /// Writes a part of the cache. False where the cache is empty.
     fn destage(&mut self, now_ns: u64, events: &mut Events) -> bool {
         let from = self.head_sector;
         let Some(run) = self.cache.as_mut().and_then(|cache| cache.next_run(from)) else {

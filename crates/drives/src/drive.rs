@@ -14,28 +14,29 @@ use crate::spec::{DriveSpec, QueueSpec};
 enum Media {
     Disk(Box<Disk>),
     Flash(Box<Flash>),
-    /// No time passes.
+    /// A drive that takes no time.
     Ideal,
 }
 
 /// A drive with the host's queue before it, in virtual time.
 ///
-/// A machine without threads and clocks: the same calls with the same times come to the same. Times
-/// are nanoseconds from a beginning that the caller chooses, and never go back.
+/// A machine without threads and clocks: the same calls with the same times give the same results.
+/// Times are nanoseconds from a beginning that the caller chooses, and never go back.
 pub struct Drive {
     spec: QueueSpec,
     capacity_sectors: u64,
     queue: Queue,
     media: Media,
-    /// What will happen, and when; of what happens at the same time, the earliest asked for first.
+    /// The coming events with their times; events at the same time happen in the order in which
+    /// they were planned.
     agenda: BinaryHeap<Reverse<(u64, u64, Event)>>,
     asked: u64,
     now_ns: u64,
     /// How many requests the drive has.
     tags_used: u32,
-    /// What was done and not yet taken.
+    /// Completions that were not taken yet.
     done: VecDeque<Completion>,
-    /// What has come onto the medium since it was last asked for, in that order.
+    /// Writes that have come onto the medium since the last call of `take_stable`, in that order.
     stable: Vec<RequestId>,
     notes_stable: bool,
     trace: Option<Vec<Completion>>,
@@ -74,12 +75,13 @@ impl Drive {
         }
     }
 
-    /// How many sectors it has.
+    /// The number of sectors.
     pub fn capacity_sectors(&self) -> u64 {
         self.capacity_sectors
     }
 
-    /// The first sector of each zone of a rotating disk, and the end; the whole of any other.
+    /// The first sector of each zone of a rotating disk, and the end; for other drives, 0 and the
+    /// end.
     pub fn zone_bounds(&self) -> Vec<u64> {
         match &self.media {
             Media::Disk(disk) => disk.geometry.zone_bounds(),
@@ -87,7 +89,8 @@ impl Drive {
         }
     }
 
-    /// The average seek over all pairs of cylinders, in milliseconds; none of what does not seek.
+    /// The average seek over all pairs of cylinders, in milliseconds; `None` for drives that do not
+    /// seek.
     pub fn average_seek_ms(&self) -> Option<f64> {
         match &self.media {
             Media::Disk(disk) => Some(disk.geometry.average_seek_ns() / 1e6),
@@ -95,28 +98,28 @@ impl Drive {
         }
     }
 
-    /// The time up to which it has come.
+    /// The present time of the drive.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Remembers every request from now on.
+    /// Records every request from now on.
     pub fn start_trace(&mut self) {
         self.trace.get_or_insert_default();
     }
 
-    /// What was remembered, in the order in which it was done. Nothing is remembered any more.
+    /// The recorded requests, in the order in which they were done. Recording ends.
     pub fn take_trace(&mut self) -> Vec<Completion> {
         self.trace.take().unwrap_or_default()
     }
 
-    /// Which direction an elevator with two lists has, true upwards: it changes when one list is
-    /// done. `None` of every other.
+    /// The direction of an elevator with two lists, true for upwards: it changes when one list is
+    /// done. `None` for other elevators.
     pub fn is_upwards(&self) -> Option<bool> {
         self.queue.is_upwards()
     }
 
-    /// Hands over a request at a time. What happens before that time happens first.
+    /// Submits a request at a time. Everything before that time happens first.
     ///
     /// # Panics
     /// If the request reaches past the drive's end, or is a read or write of nothing.
@@ -144,7 +147,7 @@ impl Drive {
         id
     }
 
-    /// When something happens next, if nothing is submitted before.
+    /// When the next event happens, if nothing is submitted before.
     pub fn next_event_ns(&self) -> Option<u64> {
         self.agenda.peek().map(|Reverse((at_ns, ..))| *at_ns)
     }
@@ -157,12 +160,12 @@ impl Drive {
         self.now_ns = self.now_ns.max(until_ns);
     }
 
-    /// The next of what was done up to now.
+    /// The next completion up to now.
     pub fn take_completion(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }
 
-    /// The next of what is done, which time goes on for as far as it must.
+    /// The next completion; time advances as far as that needs.
     pub fn next_completion(&mut self) -> Option<Completion> {
         while self.done.is_empty() && !self.agenda.is_empty() {
             self.happen();
@@ -170,7 +173,7 @@ impl Drive {
         self.done.pop_front()
     }
 
-    /// Notes from now on which requests come onto the medium.
+    /// From now on notes which writes come onto the medium.
     pub fn note_stable(&mut self) {
         self.notes_stable = true;
     }
@@ -180,7 +183,7 @@ impl Drive {
         std::mem::take(&mut self.stable)
     }
 
-    /// Whether a write is on the medium, or the number none of a write that ever was.
+    /// Whether a write is on the medium. Also true for numbers that are no write's.
     pub fn is_stable(&self, id: RequestId) -> bool {
         self.queue
             .entries
@@ -188,9 +191,9 @@ impl Drive {
             .is_none_or(|entry| entry.is_stable)
     }
 
-    /// The writes that a power cut now may keep or lose, with those that must be there before each:
-    /// what the drive has in its queue, under its heads or in its cache. What the host has not sent
-    /// yet is not among them.
+    /// The writes that a power cut now may keep or lose, each with those that must be there before
+    /// it: the writes in the drive's queue, under its heads or in its cache. Those that the host
+    /// has not sent yet are not among them.
     pub fn undecided(&self) -> Vec<(RequestId, Vec<RequestId>)> {
         let entries = self.queue.entries.iter();
         let mut open: Vec<RequestId> = entries
@@ -202,7 +205,7 @@ impl Drive {
         open.into_iter().map(with).collect()
     }
 
-    /// The next event happens.
+    /// Lets the next event happen.
     fn happen(&mut self) {
         let Some(Reverse((at_ns, _, event))) = self.agenda.pop() else {
             return;
@@ -221,7 +224,7 @@ impl Drive {
         self.dispatch();
     }
 
-    /// Puts what the inside has decided on the agenda.
+    /// Puts the events that the drive's inside has planned on the agenda.
     fn schedule(&mut self) {
         for (at_ns, event) in self.events.drain(..) {
             self.agenda.push(Reverse((at_ns, self.asked, event)));
@@ -243,7 +246,7 @@ impl Drive {
         self.freed(id);
     }
 
-    /// What waited for a request goes on.
+    /// Lets requests go on that waited for this one.
     fn freed(&mut self, id: RequestId) {
         self.queue.orders.stable(id);
         for id in std::mem::take(&mut self.queue.orders.free) {
@@ -253,7 +256,7 @@ impl Drive {
                 .get(&id.0)
                 .is_some_and(|e| e.is_dispatched);
             if !is_dispatched {
-                // A drive that keeps the order has been sent it before.
+                // A drive that keeps the order has got it already.
                 if !self.spec.orders {
                     self.queue.admit(id);
                 }
@@ -302,7 +305,7 @@ impl Drive {
         }
     }
 
-    /// Sends requests to the drive as long as it takes some.
+    /// Sends requests to the drive as long as it accepts some.
     fn dispatch(&mut self) {
         while self.tags_used < self.spec.tags {
             let now_ns = self.now_ns;
@@ -355,7 +358,7 @@ impl Drive {
         }
     }
 
-    /// Somebody waits for a write that may be in a cache.
+    /// A request waits for a write that may be in a cache.
     fn press(&mut self) {
         match &mut self.media {
             Media::Disk(disk) => disk.press(self.now_ns, &mut self.events),

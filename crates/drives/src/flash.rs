@@ -1,17 +1,18 @@
 //! The inside of a flash drive: a processor for commands, a link to the host, channels, dies, and a
 //! volatile cache for writes.
 //!
-//! Each of these does one thing at a time, in the order in which it is asked; a die that is erasing
-//! makes a read wait. Writes go through the cache: they are put together to whole pages, which the
-//! dies program in turn. A page that is not full waits for more, for a flush, or for somebody who
-//! must have it on the medium.
+//! Each of these does one thing at a time, in the order of the requests; a read waits for a die
+//! that is erasing. Writes go through the cache: they are joined to whole pages, which the dies
+//! program in turn. A page that is not full waits for more bytes, for a flush, or for a request
+//! that needs it on the medium.
 //!
-//! Collection of erase blocks: the drive is in a steady state, every die has one block of free pages.
-//! When it is full, the die moves what is still valid of another block and erases that. How much is
-//! valid follows from the fill: with random writes and the oldest block collected first, the share
-//! `u` that is still valid satisfies `fill = (u - 1) / ln u` (Menon, "A performance comparison of RAID-5
-//! and log-structured arrays", 1995). Pages that were written in order leave whole blocks behind
-//! when they are overwritten: they leave nothing to be moved.
+//! Collection of erase blocks: the drive is in a steady state, in which every die has one block of
+//! free pages. When that is full, the die moves the pages of another block that are still valid,
+//! and erases the block. How many are valid follows from the fill: with random writes and the
+//! oldest block collected first, the share `u` that is still valid satisfies `fill = (u - 1) / ln
+//! u` (Menon, "A performance comparison of RAID-5 and log-structured arrays", 1995). Pages that
+//! were written in order are overwritten together, which empties whole blocks: nothing has to be
+//! moved.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -31,17 +32,17 @@ struct Die {
     free_ns: u64,
     /// Pages that can be programmed before a block has to be collected.
     free_pages: u32,
-    /// Of those programmed since then, how many belonged to random writes.
+    /// How many of the pages programmed since then belong to random writes.
     random_pages: u32,
 }
 
-/// A page that is being put together.
+/// A page that is being filled.
 #[derive(Default)]
 struct Page {
     bytes: u64,
-    /// When the last of it came over the link.
+    /// When its last bytes came over the link.
     filled_ns: u64,
-    /// Writes of which the last byte is in it.
+    /// Writes whose last byte is in it.
     ids: Vec<RequestId>,
     is_random: bool,
 }
@@ -57,10 +58,10 @@ pub(crate) struct Flash {
     /// The die that programs the next page.
     next_die: usize,
     page: Page,
-    /// Pages on their way to the cells: when they are there, and how many bytes they were.
+    /// Pages that are being programmed: when they are done, and their bytes.
     programming: BinaryHeap<Reverse<(u64, u64)>>,
     cached_bytes: u64,
-    /// When everything programmed so far is there.
+    /// When everything sent to the dies so far is programmed.
     stable_ns: u64,
     /// The sector behind the last write.
     write_end: u64,
@@ -96,7 +97,7 @@ impl Flash {
         }
     }
 
-    /// A request comes.
+    /// A request arrives.
     pub(crate) fn arrive(&mut self, job: Job, now_ns: u64, events: &mut Events) {
         if job.is_blocked {
             self.blocked.push(job);
@@ -113,7 +114,7 @@ impl Flash {
         }
     }
 
-    /// What a request waited for is on the medium.
+    /// Everything that a request waited for is on the medium.
     pub(crate) fn release(&mut self, id: RequestId, now_ns: u64, events: &mut Events) {
         if let Some(index) = self.blocked.iter().position(|job| job.id == id) {
             let mut job = self.blocked.remove(index);
@@ -122,12 +123,13 @@ impl Flash {
         }
     }
 
-    /// Somebody waits for a write that is in the cache: the page it is in waits for no more.
+    /// A request waits for a write in the cache: its page is programmed without waiting for more
+    /// bytes.
     pub(crate) fn press(&mut self, now_ns: u64, events: &mut Events) {
         self.program(now_ns, events);
     }
 
-    /// A command goes through the processor; when it is through.
+    /// Handles a command in the processor. Returns when that is done.
     fn command(&mut self, is_write: bool, now_ns: u64) -> u64 {
         let (command_us, overhead_us) = match is_write {
             true => (self.spec.write_command_us, self.spec.write_overhead_us),
@@ -150,8 +152,8 @@ impl Flash {
         *free_ns
     }
 
-    /// Where a page of the host's addresses lies: in turn, so that neighbours are read in parallel,
-    /// each stripe of dies in an order of its own.
+    /// The die of a page of the host's addresses. Neighbours are on different dies, so that they
+    /// are read in parallel; each stripe over the dies has an order of its own.
     fn die_of(&self, page: u64) -> usize {
         let dies = self.dies.len() as u64;
         let mut stripe = page / dies;
@@ -217,7 +219,7 @@ impl Flash {
         events.push((done_ns, Event::Done(job.id, parts)));
     }
 
-    /// When the cache has room for so many bytes more.
+    /// When the cache has room for this many bytes more.
     fn room_for(&mut self, bytes: u64, now_ns: u64) -> u64 {
         let most = (u64::from(self.spec.cache_kib) * 1024).max(self.page_bytes);
         let mut at_ns = now_ns;
@@ -231,7 +233,8 @@ impl Flash {
         at_ns
     }
 
-    /// The die for the next page: the next in turn that is free then, or else the first to be.
+    /// The die for the next page: the next one in turn that is free at that time, else the one that
+    /// is free first.
     fn choose_die(&mut self, at_ns: u64) -> usize {
         let dies = self.dies.len();
         let in_turn = (0..dies).map(|n| (self.next_die + n) % dies);
@@ -242,7 +245,8 @@ impl Flash {
         die
     }
 
-    /// Sends the page that is being put together to the next die, full or not; when it is there.
+    /// Sends the page that is being filled to the next die, full or not. Returns when it is
+    /// programmed.
     fn program(&mut self, now_ns: u64, events: &mut Events) -> u64 {
         if self.page.bytes == 0 {
             return now_ns;
@@ -268,8 +272,8 @@ impl Flash {
         there_ns
     }
 
-    /// Makes free pages on a die that has none left: the valid ones of another block are moved, the
-    /// block is erased.
+    /// Makes free pages on a die that has none left: moves the valid pages of another block, and
+    /// erases that.
     fn collect(&mut self, die: usize) {
         let pages = self.spec.block_pages;
         let page_ns = ns_of_us(self.spec.read_us) + ns_of_us(self.spec.program_us);

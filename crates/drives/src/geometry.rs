@@ -17,8 +17,8 @@ struct Zone {
     first_cylinder: u32,
     /// Sectors on a track.
     sectors: u64,
-    /// How far the first sector of a track lies behind that of the track before, in sectors: what
-    /// passes while the head is switched.
+    /// How far the first sector of a track lies behind that of the track before, in sectors: as
+    /// many as pass during the switch of heads.
     track_skew: u64,
     /// The same where the arm moves to the next cylinder.
     cylinder_skew: u64,
@@ -43,7 +43,8 @@ pub(crate) struct Geometry {
     pub(crate) capacity_sectors: u64,
     pub(crate) revolution_ns: u64,
     head_switch_ns: u64,
-    /// By distance in cylinders; small, since it is looked up for every candidate.
+    /// Seek times by distance in cylinders. Kept small, since a look-up is made for every
+    /// candidate.
     seek_ns: Vec<u32>,
 }
 
@@ -120,13 +121,14 @@ impl Geometry {
         }
     }
 
-    /// How long the head takes over some sectors, from the moment when the first is under it, with
-    /// the switches to the tracks that follow.
+    /// The time that the head needs for some sectors, from the moment when the first is under it,
+    /// with the switches to further tracks.
     pub(crate) fn stream(&self, from: &Place, sectors: u64) -> u64 {
         self.streamed(from, sectors, u64::MAX).1
     }
 
-    /// How many sectors of some the head has passed after a time, and how long these took.
+    /// How many of these sectors the head has passed after a time, and the time until then: less if
+    /// it has passed all of them.
     pub(crate) fn streamed(&self, from: &Place, sectors: u64, elapsed_ns: u64) -> (u64, u64) {
         let (mut at, mut passed, mut ns) = (*from, 0, 0);
         loop {
@@ -150,7 +152,7 @@ impl Geometry {
         }
     }
 
-    /// Goes on to the first sector of the next track; how long until it is under the head.
+    /// Moves to the first sector of the next track. Returns the time until it is under the head.
     fn next_track(&self, at: &mut Place) -> u64 {
         at.sector = 0;
         at.head += 1;

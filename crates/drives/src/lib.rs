@@ -1,13 +1,13 @@
 //! Simulated drives in virtual time: the same numbers on every machine.
 //!
 //! A [`Drive`] is a machine: requests go in at times that the caller states, completions come out
-//! with the times at which they happen. It has no threads, reads no clock, and draws nothing but
-//! from a seed. [`DriveSpec`] describes one: a preset after a drive that was sold
-//! ([`DriveSpec::preset`]), or a TOML file of one's own ([`DriveSpec::parse`]). Each figure of a
-//! preset stands with its source in its file, and what is not known is marked as assumed.
+//! with the times at which they happen. It has no threads, reads no clock, and takes random numbers
+//! only from a seed. [`DriveSpec`] describes one: a preset after a drive that was sold
+//! ([`DriveSpec::preset`]), or a TOML file of the user's ([`DriveSpec::parse`]). Each figure of a
+//! preset has its source in the file, and unknown figures are marked as assumed.
 //!
-//! It is a crate of its own, above `device`: nobody who mounts an image needs it, nor what it needs
-//! to read descriptions.
+//! It is a crate of its own, above `device`: mounting an image needs neither it nor the code that
+//! reads descriptions.
 //!
 //! | module | what |
 //! |---|---|
@@ -23,7 +23,7 @@
 //! # Invariants
 //!
 //! * A write is on the medium after everything that it has to follow, whatever the caches do.
-//! * The same calls come to the same completions.
+//! * The same calls give the same completions.
 //! * Time never goes back.
 
 mod content;

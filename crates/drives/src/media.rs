@@ -1,4 +1,4 @@
-//! What a drive's inside is asked, and what it reports.
+//! Requests to a drive's inside, and the events that it reports.
 
 use crate::request::{Kind, RequestId, Service};
 
@@ -9,23 +9,23 @@ pub(crate) struct Job {
     pub(crate) kind: Kind,
     pub(crate) sector: u64,
     pub(crate) sectors: u32,
-    /// Something that must be on the medium before it is not: it is taken up once
-    /// [released](crate::disk::Disk::release).
+    /// Whether a request that must be on the medium before it is not there yet. It is then taken up
+    /// once it is [released](crate::disk::Disk::release).
     pub(crate) is_blocked: bool,
 }
 
-/// What happens inside a drive at a time that is known.
+/// An event inside a drive whose time is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A request is on the medium.
     Stable(RequestId),
     /// A request is done.
     Done(RequestId, Parts),
-    /// The inside is to be called again.
+    /// The drive's inside is to be called again.
     Wake,
 }
 
-/// A [`Service`] that can be put in order.
+/// A [`Service`] that can be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Parts {
     pub(crate) seek_ns: u64,

@@ -1,4 +1,4 @@
-//! The host's queue: the elevator, and what has to wait for what.
+//! The host's queue: the elevator, and which request has to wait for which.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,49 +7,49 @@ use rustc_hash::FxHashMap;
 use crate::request::{Flag, Kind, Request, RequestId};
 use crate::spec::Policy;
 
-/// A request that is not both done and on the medium.
+/// A request that is not done, or not on the medium.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) sector: u64,
     pub(crate) sectors: u32,
     pub(crate) submitted_ns: u64,
-    /// The drive has it.
+    /// Whether the drive has it.
     pub(crate) is_dispatched: bool,
-    /// It is done, if not on the medium.
+    /// Whether it is done; it may not be on the medium yet.
     pub(crate) is_done: bool,
-    /// It is on the medium, if not done.
+    /// Whether it is on the medium; it may not be done yet.
     pub(crate) is_stable: bool,
 }
 
-/// One of those that wait for others, or that others wait for. A fence is none of the drive's
-/// requests: it stands for all before it, so that later ones need one edge each.
+/// A request that waits for others, or that others wait for. A fence is no request: it stands for
+/// all requests before it, so that later ones need one edge each.
 #[derive(Debug, Default)]
 struct Node {
     is_fence: bool,
-    /// How many of its predecessors the drive does not have.
+    /// How many of its predecessors have not reached the drive.
     undispatched: u32,
     /// How many of its predecessors are not on the medium.
     unstable: u32,
     successors: Vec<u64>,
 }
 
-/// What waits for what. Requests without any order are not here.
+/// Which requests wait for which. Requests without any order are not here.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     nodes: FxHashMap<u64, Node>,
-    /// What every later write waits for.
+    /// The nodes that every later write waits for.
     gates: Vec<u64>,
     /// Writes behind the last fence.
     members: Vec<u64>,
-    /// Those of which the last predecessor has reached the drive.
+    /// Requests whose last predecessor has just reached the drive.
     pub(crate) sendable: Vec<RequestId>,
-    /// Those of which the last predecessor has reached the medium.
+    /// Requests whose last predecessor has just reached the medium.
     pub(crate) free: Vec<RequestId>,
 }
 
 impl Orders {
-    /// A write comes. `unused` is a number that no request has.
+    /// Adds a request. `unused` is a number that no request has.
     fn add(&mut self, id: u64, request: &Request, live: &FxHashMap<u64, Entry>, unused: &mut u64) {
         for predecessor in &request.predecessors {
             self.edge(predecessor.0, id, live);
@@ -72,7 +72,7 @@ impl Orders {
         }
         match request.flag {
             None => {}
-            // It waits for the gates before it, so that it alone stands for them.
+            // It waits for the earlier gates, so it alone can stand for them.
             Some(Flag::Part) => self.gates = vec![id],
             Some(Flag::Back | Flag::Full) => {
                 self.members.retain(|member| *member != id);
@@ -82,7 +82,7 @@ impl Orders {
         }
     }
 
-    /// All that came before has to be on the medium before what comes after.
+    /// Makes everything that comes later wait until everything before is on the medium.
     fn fence(&mut self, live: &FxHashMap<u64, Entry>, unused: &mut u64) {
         let fence = *unused;
         let members = std::mem::take(&mut self.members);
@@ -117,19 +117,19 @@ impl Orders {
             .is_none_or(|node| node.undispatched == 0)
     }
 
-    /// Whether all that it waits for is on the medium.
+    /// Whether everything that it waits for is on the medium.
     pub(crate) fn is_free(&self, id: RequestId) -> bool {
         self.nodes.get(&id.0).is_none_or(|node| node.unstable == 0)
     }
 
-    /// Whether somebody waits for it to be on the medium.
+    /// Whether a request waits for it to be on the medium.
     pub(crate) fn is_awaited(&self, id: RequestId) -> bool {
         self.nodes
             .get(&id.0)
             .is_some_and(|node| !node.successors.is_empty())
     }
 
-    /// The drive has it.
+    /// Notes that the drive has it.
     pub(crate) fn dispatched(&mut self, id: RequestId) {
         let mut todo = vec![id.0];
         while let Some(id) = todo.pop() {
@@ -151,7 +151,7 @@ impl Orders {
         }
     }
 
-    /// It is on the medium.
+    /// Notes that it is on the medium.
     pub(crate) fn stable(&mut self, id: RequestId) {
         let mut todo = vec![id.0];
         while let Some(id) = todo.pop() {
@@ -169,7 +169,8 @@ impl Orders {
         }
     }
 
-    /// All that a request waits for, directly or through fences, as far as it is not on the medium.
+    /// All requests that a request waits for, directly or through fences, and that are not on the
+    /// medium.
     pub(crate) fn predecessors(&self, id: RequestId) -> Vec<RequestId> {
         let (mut found, mut todo) = (BTreeSet::new(), vec![id.0]);
         while let Some(id) = todo.pop() {
@@ -193,7 +194,7 @@ fn is_unstable(live: &FxHashMap<u64, Entry>, id: u64) -> bool {
     live.get(&id).is_some_and(|entry| !entry.is_stable)
 }
 
-/// The elevator with what is in it.
+/// The elevator with the requests in it.
 #[derive(Debug)]
 enum Elevator {
     Fifo(BTreeSet<RequestId>),
@@ -206,7 +207,7 @@ enum Elevator {
     Sptf(BTreeSet<RequestId>),
 }
 
-/// How many of the oldest requests the host looks at for the shortest positioning time.
+/// How many of the oldest requests the host compares for the shortest positioning time.
 const SPTF_WINDOW: usize = 128;
 
 /// The host's queue.
@@ -243,7 +244,7 @@ impl Queue {
         }
     }
 
-    /// Takes a request in. Who calls puts it into the elevator when it may be sent.
+    /// Adds a request. The caller admits it to the elevator when it may be sent.
     pub(crate) fn add(&mut self, request: &Request, now_ns: u64) -> RequestId {
         let id = self.next_id;
         self.next_id += 1;
@@ -261,7 +262,7 @@ impl Queue {
         RequestId(id)
     }
 
-    /// The elevator may send it.
+    /// Puts a request that may be sent into the elevator.
     pub(crate) fn admit(&mut self, id: RequestId) {
         let Some(entry) = self.entries.get(&id.0) else {
             return;
@@ -277,8 +278,8 @@ impl Queue {
         };
     }
 
-    /// Takes out what is next. `cost` is the positioning time of a sector, and whether it is to be
-    /// written.
+    /// Takes out the next request. `cost` gives the positioning time for a sector, and for reading
+    /// or writing.
     pub(crate) fn take(&mut self, cost: impl Fn(u64, bool) -> u64) -> Option<RequestId> {
         if let Some(id) = self.flushes.pop_front() {
             return Some(id);
@@ -326,7 +327,7 @@ impl Queue {
         Some(id)
     }
 
-    /// How often the elevator has turned round, where it is one that does: true upwards.
+    /// Whether the elevator moves upwards; `None` for elevators without two lists.
     pub(crate) fn is_upwards(&self) -> Option<bool> {
         match self.elevator {
             Elevator::Fscan { is_upwards, .. } => Some(is_upwards),

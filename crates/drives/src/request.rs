@@ -1,4 +1,4 @@
-//! What a drive is asked for, and what it answers.
+//! Requests to a drive, and completions.
 
 /// The unit of addresses and lengths, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
@@ -61,7 +61,7 @@ pub struct Request {
     pub sectors: u32,
     /// Requests that must be on the medium before this one may be (chains).
     pub predecessors: Vec<RequestId>,
-    /// What the write means for all those around it (flags).
+    /// What the write means for all requests around it (flags).
     pub flag: Option<Flag>,
 }
 
@@ -92,7 +92,7 @@ impl Request {
         Request::new(Kind::Flush, 0, 0)
     }
 
-    /// The same, behind others.
+    /// The same, after others.
     pub fn after(mut self, predecessors: &[RequestId]) -> Request {
         self.predecessors.extend_from_slice(predecessors);
         self
@@ -109,11 +109,11 @@ impl Request {
 /// completion is the wait in queues and the overhead of the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// The arm moved and settled, or another head was chosen.
+    /// The arm moved and settled, or another head was selected.
     pub seek_ns: u64,
     /// The first sector came under the head.
     pub rotation_ns: u64,
-    /// The sectors passed: the head, the flash cells, or the bus alone for what was in a buffer.
+    /// The transfer itself: by the head, the flash cells, or only the bus for what was in a buffer.
     pub transfer_ns: u64,
 }
 

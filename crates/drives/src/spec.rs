@@ -1,20 +1,20 @@
-//! What is known of a drive: a document that a person can write, in TOML.
+//! Descriptions of drives: documents in TOML, which people can write.
 
 use std::str::FromStr;
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Why a description of a drive is none.
+/// Why a description of a drive is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
-    /// It is not TOML, or has keys that it should not have.
+    /// It is not TOML, or has unknown keys.
     #[error("not a description of a drive: {0}")]
     Syntax(String),
     /// No preset has this name.
     #[error("no drive is called {0}; there are {1}")]
     Unknown(String, String),
-    /// A figure that no drive has.
+    /// An impossible figure.
     #[error("drive {drive}: {what}")]
     Impossible {
         /// The drive.
@@ -32,7 +32,7 @@ const POLICIES: [(&str, Policy); 4] = [
     ("sptf", Policy::Sptf),
 ];
 
-/// In which order requests are taken from a queue.
+/// The order in which requests are taken from a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
@@ -52,7 +52,7 @@ impl FromStr for Policy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Policy, String> {
-        // As people write it.
+        // People write it without the hyphen, too.
         let text = if text == "clook" { "c-look" } else { text };
         let found = POLICIES.iter().find(|(name, _)| *name == text);
         let names = || POLICIES.map(|(name, _)| name).join(", ");
@@ -74,10 +74,12 @@ pub struct QueueSpec {
     /// How the drive chooses among them: `fifo` or `sptf`.
     #[serde(default)]
     pub scheduler: Policy,
-    /// The drive keeps the order that requests carry; else the host holds back what has to wait.
+    /// Whether the drive keeps the order that requests state; else the host holds back requests
+    /// that have to wait.
     #[serde(default)]
     pub orders: bool,
-    /// A request that has waited so long in the drive is next, in milliseconds.
+    /// The time in milliseconds after which a request in the drive is next, whatever the scheduler
+    /// says.
     #[serde(default = "age_limit")]
     pub age_limit_ms: f64,
 }
@@ -106,28 +108,28 @@ pub struct RotatingSpec {
     pub heads: u32,
     /// The zones, outermost first.
     pub zones: Vec<ZoneSpec>,
-    /// Sectors that can be used, where some are spares.
+    /// The sectors that can be used, if some are spares.
     pub capacity_sectors: Option<u64>,
-    /// The seek curve: cylinders and milliseconds, by distance. Between two points the time goes
-    /// with the square root of the distance, as it does while the arm accelerates.
+    /// The seek curve: pairs of distance in cylinders and milliseconds. Between two points the time
+    /// follows the square root of the distance, as it does while the arm accelerates.
     pub seek: Vec<(u32, f64)>,
     /// How much longer than a read a write waits until the head has settled, in milliseconds.
     #[serde(default)]
     pub write_settle_ms: f64,
-    /// Another head of the same cylinder, in milliseconds.
+    /// Switching to another head of the same cylinder, in milliseconds.
     pub head_switch_ms: f64,
     /// The overhead of a command, in milliseconds.
     pub command_ms: f64,
-    /// The bus, in millions of bytes a second.
+    /// The rate of the bus, in millions of bytes a second.
     pub bus_mb_s: f64,
-    /// The memory, in KiB.
+    /// The size of the memory, in KiB.
     pub buffer_kib: u32,
-    /// Into how many parts the memory is cut for reading.
+    /// The number of parts into which the memory is divided for reads.
     pub segments: u32,
-    /// Whether it reads on behind a read.
+    /// Whether it reads ahead after a read.
     #[serde(default)]
     pub read_ahead: bool,
-    /// Whether a write is done once it is in the memory.
+    /// Whether a write is done once it is in memory.
     #[serde(default)]
     pub write_cache: bool,
 }
@@ -143,7 +145,7 @@ pub struct FlashSpec {
     /// Dies, all channels together; each does one thing at a time. Planes that work independently
     /// count as dies.
     pub dies: u32,
-    /// What a die reads or programs at once, in KiB.
+    /// What a die reads or programs at a time, in KiB.
     pub page_kib: u32,
     /// Pages of an erase block.
     pub block_pages: u32,
@@ -153,25 +155,25 @@ pub struct FlashSpec {
     pub program_us: f64,
     /// Erasing a block, in microseconds.
     pub erase_us: f64,
-    /// A channel, in millions of bytes a second.
+    /// The rate of a channel, in millions of bytes a second.
     pub channel_mb_s: f64,
-    /// The link to the host, in millions of bytes a second.
+    /// The rate of the link to the host, in millions of bytes a second.
     pub link_mb_s: f64,
-    /// What a read costs that no other resource shows, in microseconds.
+    /// The time of a read that no other resource accounts for, in microseconds.
     pub read_overhead_us: f64,
-    /// The same of a write.
+    /// The same for a write.
     pub write_overhead_us: f64,
-    /// What a command costs of the one processor that handles them, in microseconds.
+    /// The time that a read's command takes in the one processor, in microseconds.
     pub read_command_us: f64,
-    /// The same of a write.
+    /// The same for a write's command.
     pub write_command_us: f64,
-    /// The share of all cells, spare ones too, that holds data that is still wanted.
+    /// The share of all cells, spare ones included, that holds valid data.
     pub fill: f64,
     /// The volatile cache for writes, in KiB; none if zero.
     pub cache_kib: u32,
-    /// What a flush costs beyond the programming of what is in the cache, in microseconds.
+    /// The time of a flush beyond programming what is in the cache, in microseconds.
     pub flush_us: f64,
-    /// From what random choices are drawn.
+    /// The seed of random choices.
     #[serde(default)]
     pub seed: u64,
 }
@@ -182,18 +184,19 @@ pub struct FlashSpec {
 pub struct HostSpec {
     /// Its processor.
     pub processor: String,
-    /// The speed of that, by one of our time for which the simulated host's costs are stated.
+    /// Its speed, relative to the present-day processor for which the simulated host's costs are
+    /// stated.
     pub speed: f64,
     /// Memory for buffers of the file system, in MiB; half of them may wait to be written.
     pub buffers_mib: Option<u32>,
     /// Memory for pages that were read or written, in MiB.
     pub pages_mib: Option<u32>,
-    /// Memory for what is known of changes under way (dependencies), in MiB, beside the buffers; in
-    /// them where nothing is said.
+    /// Memory for changes under way (dependencies), in MiB, beside the buffers. `None`: they are in
+    /// the buffers' memory.
     pub changes_mib: Option<u32>,
 }
 
-/// What the maker or a paper says of a drive, and tests compare.
+/// Figures of a drive that the maker or a paper states, and tests compare.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Published {
@@ -205,19 +208,19 @@ pub struct Published {
     pub inner_mb_s: Option<f64>,
     /// The same over the whole drive.
     pub average_mb_s: Option<f64>,
-    /// Writing in order.
+    /// Writing in order, in the same unit.
     pub write_mb_s: Option<f64>,
     /// Random reads of 4 KiB in a second, by the number of requests in the queue.
     pub read_iops: Vec<(u32, f64)>,
-    /// The same of writes.
+    /// The same for writes.
     pub write_iops: Vec<(u32, f64)>,
 }
 
-/// A drive. With neither mechanism it takes no time at all.
+/// A drive. Neither rotating nor flash, it takes no time at all.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveSpec {
-    /// What a person calls it.
+    /// Its name for people.
     pub name: String,
     /// One sentence on what it is.
     #[serde(default)]
@@ -230,7 +233,7 @@ pub struct DriveSpec {
     pub flash: Option<FlashSpec>,
     /// The computer that it was measured in.
     pub host: Option<HostSpec>,
-    /// What it is compared with.
+    /// The published figures that tests compare it with.
     #[serde(default)]
     pub published: Published,
 }
@@ -267,7 +270,7 @@ impl DriveSpec {
         }
     }
 
-    /// A drive of one's own.
+    /// Reads the description of a drive.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -311,12 +314,12 @@ impl DriveSpec {
     }
 }
 
-/// A figure of time or rate that can be counted with.
+/// Whether a time or rate is finite and above zero.
 fn is_positive(figure: f64) -> bool {
     figure.is_finite() && figure > 0.0
 }
 
-/// The same, or nothing.
+/// Whether a cost is finite and not negative.
 fn is_cost(figure: f64) -> bool {
     figure.is_finite() && figure >= 0.0
 }

@@ -1,4 +1,5 @@
-//! A disk's memory for reads: parts of the medium that were read, and the one that is being read on.
+//! A disk's memory for reads: parts of the medium that were read, and the part that is being read
+//! ahead.
 
 use crate::geometry::Geometry;
 
@@ -7,18 +8,18 @@ use crate::geometry::Geometry;
 struct Segment {
     start: u64,
     end: u64,
-    /// When it was used last, in uses of the buffer.
+    /// The number of the use of the buffer that was its last.
     used: u64,
 }
 
-/// The head goes on behind a read.
+/// A read-ahead: the head goes on behind a read.
 #[derive(Clone, Copy)]
 struct Ahead {
     segment: usize,
-    /// The sector that was under the head then.
+    /// The sector that was under the head at `since_ns`.
     from: u64,
     since_ns: u64,
-    /// Where it stops: the segment is full of what the host has not asked for.
+    /// Where it stops, because the segment is full of sectors that the host has not asked for.
     limit: u64,
 }
 
@@ -58,7 +59,7 @@ impl TrackBuffer {
         }
     }
 
-    /// What it can do for a read at this time.
+    /// Looks a read up at this time.
     pub(crate) fn find(&mut self, g: &Geometry, start: u64, end: u64, now_ns: u64) -> Found {
         self.catch_up(g, now_ns);
         self.uses += 1;
@@ -82,7 +83,8 @@ impl TrackBuffer {
         Found::Coming(ahead.since_ns + g.stream(&place, end - ahead.from))
     }
 
-    /// The host has come to `end` of the segment that is being read on: the head may go further.
+    /// The host has read up to `end` in the segment that is being read ahead: the head may go
+    /// further.
     fn slide(&mut self, g: &Geometry, index: usize, end: u64, now_ns: u64) {
         let Some(ahead) = self.ahead.as_mut().filter(|a| a.segment == index) else {
             return;
@@ -90,14 +92,14 @@ impl TrackBuffer {
         let limit = (end + self.segment_sectors).min(g.capacity_sectors);
         let reached = self.segments[index].end;
         if reached == ahead.limit && limit > reached {
-            // It had stopped, and the sector has to come round.
+            // The head had stopped: the sector has to come round again.
             let place = g.place(reached);
             (ahead.from, ahead.since_ns) = (reached, now_ns + g.rotation(&place, now_ns));
         }
         ahead.limit = ahead.limit.max(limit);
     }
 
-    /// The head has read on until now.
+    /// Notes what the head has read ahead until now.
     fn catch_up(&mut self, g: &Geometry, now_ns: u64) {
         let Some(ahead) = self.ahead else { return };
         let elapsed_ns = now_ns.saturating_sub(ahead.since_ns);
@@ -109,13 +111,13 @@ impl TrackBuffer {
             .max(segment.end.saturating_sub(self.segment_sectors));
     }
 
-    /// The head goes elsewhere.
+    /// Ends the read-ahead: the head goes elsewhere.
     pub(crate) fn stop(&mut self, g: &Geometry, now_ns: u64) {
         self.catch_up(g, now_ns);
         self.ahead = None;
     }
 
-    /// The head has read these sectors, the last of them now, and goes on.
+    /// Notes that the head has read these sectors, the last of them now, and begins to read ahead.
     pub(crate) fn has_read(&mut self, g: &Geometry, start: u64, end: u64, now_ns: u64) {
         self.catch_up(g, now_ns);
         let follows = |a: &Ahead| (a.from..=self.segments[a.segment].end).contains(&end);
@@ -139,7 +141,7 @@ impl TrackBuffer {
         });
     }
 
-    /// Sectors are written: what is in memory of them is old.
+    /// Drops sectors that are being written: their bytes in memory are old.
     pub(crate) fn forget(&mut self, g: &Geometry, start: u64, end: u64, now_ns: u64) {
         self.catch_up(g, now_ns);
         if self

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::request::RequestId;
 
-/// Sectors of one or more writes, one behind the other.
+/// Adjacent sectors of one or more writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) start: u64,
@@ -19,7 +19,7 @@ impl Extent {
     }
 }
 
-/// What was written and is not on the medium.
+/// Sectors that were written and are not on the medium.
 #[derive(Debug)]
 pub(crate) struct WriteCache {
     extents: BTreeMap<u64, Extent>,
@@ -27,7 +27,8 @@ pub(crate) struct WriteCache {
     max_sectors: u64,
 }
 
-/// The most that is written to the medium in one go: a megabyte, so that reads get their turn.
+/// The most sectors that are written to the medium at a time: a mebibyte, so that reads get their
+/// turn.
 const RUN_SECTORS: u64 = 2048;
 
 impl WriteCache {
@@ -43,7 +44,7 @@ impl WriteCache {
         self.extents.is_empty()
     }
 
-    /// Whether as much more fits. What is larger than the memory fits when it is empty.
+    /// Whether this many sectors more fit. A write larger than the memory fits when that is empty.
     pub(crate) fn has_room(&self, sectors: u64) -> bool {
         self.extents.is_empty() || self.sectors + sectors <= self.max_sectors
     }
@@ -60,7 +61,7 @@ impl WriteCache {
         last.is_some_and(|(_, extent)| end <= extent.end())
     }
 
-    /// Takes a write. What it overwrites becomes one with it.
+    /// Adds a write, and joins it with the extents that it overlaps.
     pub(crate) fn absorb(&mut self, id: RequestId, start: u64, sectors: u64) {
         let (mut start, mut end, mut ids) = (start, start + sectors, Vec::new());
         while let Some((&key, extent)) = self.extents.range(..end).next_back() {
@@ -87,8 +88,8 @@ impl WriteCache {
         );
     }
 
-    /// Takes out what is next for the medium, upwards from a sector and then from the lowest, with
-    /// all that lies right behind it.
+    /// Takes out the next run for the medium: the first extent upwards from a sector, else the
+    /// lowest, with all extents right behind it.
     pub(crate) fn next_run(&mut self, from: u64) -> Option<Extent> {
         let first = self.extents.range(from..).next().map(|(key, _)| *key);
         let first = first.or_else(|| self.extents.keys().next().copied())?;

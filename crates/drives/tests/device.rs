@@ -29,7 +29,7 @@ fn medium(cut: &PowerCut) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of some blocks, in every state that a power cut can leave.
+/// The bytes of some blocks in every state that a power cut can leave.
 fn states(cut: &PowerCut, blocks: &[u64]) -> BTreeSet<Vec<u8>> {
     let all = 0..1_u32 << cut.open.len();
     let possible = all.filter(|set| cut.is_possible(&|index| set & (1 << index) != 0));
@@ -176,8 +176,8 @@ fn refuses_what_reaches_past_its_end() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// As a device in memory, by any addresses and lengths; and the medium holds all of it after a
-    /// flush.
+    /// Like a device in memory, at any addresses and lengths; after a flush all of it is on the
+    /// medium.
     #[test]
     fn is_like_memory(
         which in 0..7usize,

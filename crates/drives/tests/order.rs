@@ -1,4 +1,4 @@
-//! Drives keep the order that requests carry, whatever is faster.
+//! Drives keep the order that requests state, even if another order is faster.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn drives() -> Vec<(String, DriveSpec)> {
     all
 }
 
-/// Submits all at once; in which order they came onto the medium.
+/// Submits all requests at once. Returns the order in which they came onto the medium.
 fn stable_order(spec: &DriveSpec, requests: &[Request]) -> Vec<RequestId> {
     let mut drive = Drive::new(spec);
     drive.note_stable();
@@ -57,7 +57,7 @@ fn far_then_near(flag: Option<Flag>) -> Vec<Request> {
 fn without_an_order_the_near_ones_are_first() {
     let spec = DriveSpec::preset("viking").unwrap();
     let order = stable_order(&spec, &far_then_near(None));
-    // The first is taken up before the others are there.
+    // The drive begins with the first one before the others arrive.
     assert_eq!(order.len(), 12);
     assert!(place(&order, RequestId(1)) > 5, "{order:?}");
 }
@@ -95,7 +95,7 @@ fn flags_are_kept() {
     }
 }
 
-/// The n-th of the requests: fences have numbers of their own.
+/// The n-th request: fences have numbers of their own.
 fn order_id(order: &[RequestId], n: usize) -> RequestId {
     let mut ids = order.to_vec();
     ids.sort_unstable();
@@ -211,8 +211,8 @@ fn descriptions_are_checked() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever the drive, the order and the arrival: no write is on the medium before one that it
-    /// has to follow, all are done, and a second run is the same.
+    /// With any drive, order and arrival: no write is on the medium before one that it has to
+    /// follow, all are done, and a second run gives the same results.
     #[test]
     fn any_order_is_kept(
         which in 0..2 * DriveSpec::presets().count(),

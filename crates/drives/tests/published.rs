@@ -1,4 +1,4 @@
-//! Each preset comes to the figures that are published of its drive.
+//! Each preset reaches the figures that are published of its drive.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn sustained_rates() {
     for spec in specs() {
         let (name, published) = (&spec.name, &spec.published);
         let bounds = drive(name).zone_bounds();
-        // Enough for a flash drive's cache to be filled many times.
+        // Enough to fill a flash drive's cache many times.
         let bytes = if spec.flash.is_some() {
             4 << 30
         } else {
@@ -89,8 +89,8 @@ fn random_requests() {
     }
 }
 
-/// Worthington, Ganger and Patt (SIGMETRICS 1994) have SPTF at deep queues serve about twice as many
-/// requests as one at a time; nobody publishes it of these drives.
+/// With SPTF, Worthington, Ganger and Patt (SIGMETRICS 1994) serve about twice as many requests at
+/// deep queues as one at a time. There are no published figures of this for these drives.
 #[test]
 fn queues_help_drives_that_sort_them() {
     for name in ["viking", "cheetah9", "st3320620as"] {

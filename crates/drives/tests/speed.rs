@@ -1,13 +1,13 @@
-//! What a simulated request costs of the host's time: printed, and bounded above what it is without
-//! optimisation. `cargo test -p backstitch-drives --test speed --
-//! --ignored --nocapture` runs ten million.
+//! The host's time for a simulated request: printed, and bounded well above its value without
+//! optimisation. `cargo test -p backstitch-drives --test speed -- --ignored --nocapture` runs ten
+//! million.
 
 mod common;
 
 use backstitch_drives::{DriveSpec, Kind, Request};
 use common::{Random, drive, run};
 
-/// The processor's time of this thread so far, in seconds: what a loaded machine does besides does not
+/// The processor's time of this thread so far, in seconds. Other work of a loaded machine does not
 /// count.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();

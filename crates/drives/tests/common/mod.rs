@@ -20,7 +20,7 @@ pub(crate) fn drive(preset: &str) -> Drive {
     Drive::new(&DriveSpec::preset(preset).unwrap())
 }
 
-/// Keeps `depth` requests of a load in the queue; what was done.
+/// Keeps `depth` requests of a load in the queue. Returns what was done.
 pub(crate) fn run(
     drive: &mut Drive,
     depth: u32,

@@ -2,7 +2,7 @@
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Bytes as letters.
+/// Encodes bytes as letters.
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
@@ -19,7 +19,7 @@ pub fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Letters as bytes; `None` where they are none.
+/// Decodes letters; `None` where the text is not base64.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     if !text.len().is_multiple_of(4) {

@@ -1,4 +1,4 @@
-//! Errors as a person reads them: one line, and a hint where there is one.
+//! Errors for people: one line, and a hint if there is one.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 /// Exit code: the operation failed.
 pub const FAILED: u8 = 1;
 
-/// Exit code: the command line makes no sense.
+/// Exit code: the command line is invalid.
 pub const USAGE: u8 = 2;
 
-/// Exit code of `fsck` for a command line that makes no sense, after fsck(8).
+/// Exit code of `fsck` for an invalid command line, as in fsck(8).
 pub const FSCK_USAGE: u8 = 16;
 
 /// The result of a command's step.
@@ -41,7 +41,7 @@ impl Error {
         Error::failed(what, path.display(), why)
     }
 
-    /// The command line of `what` makes no sense.
+    /// The command line of `what` is invalid.
     pub fn usage(what: &str, why: impl Display) -> Error {
         Error {
             line: format!("{what}: {}", one_line(&why.to_string())),
@@ -64,7 +64,7 @@ impl Error {
         }
     }
 
-    /// Names another place than the one where it happened.
+    /// Replaces a place in the message by another one.
     pub(crate) fn renamed(mut self, from: &str, to: &str) -> Error {
         self.line = self.line.replacen(from, to, 1);
         self
@@ -76,7 +76,7 @@ impl Error {
         self
     }
 
-    /// The line and the hint, on stderr.
+    /// Prints the line and the hint on stderr.
     pub fn print(&self) {
         warn_line(&self.line);
         if let Some(hint) = &self.hint {
@@ -85,12 +85,12 @@ impl Error {
     }
 }
 
-/// A line of ours on stderr.
+/// Prints a line of Backstitch's on stderr.
 pub fn warn_line(line: &str) {
     eprintln!("backstitch: {line}");
 }
 
-/// The host's word for an error, without Rust's number behind it.
+/// The host's words for an error, without the number that Rust adds.
 pub fn host(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {

@@ -1,4 +1,4 @@
-//! What an image holds that is not ours: an error says what it is, and what reads it.
+//! Images that hold something else: an error names it, and the program that reads it.
 
 use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, open_device};
@@ -7,18 +7,17 @@ use backstitch_device::signature::{self, Kind, Signature};
 use backstitch_vfs::LayoutError;
 use std::path::Path;
 
-/// No file system that has copies of its superblock is shorter.
+/// The shortest file system with copies of its superblock, in bytes.
 const LEAST_BYTES: u64 = 64 << 10;
 
-/// What a device holds, as far as it is recognised; a device that cannot be read holds nothing that
-/// is.
+/// The format on a device, if it is recognised; `None` where the device cannot be read.
 pub fn found(device: &dyn BlockDevice) -> Option<&'static Signature> {
     let found = signature::find(device).ok()?;
     found.first().map(|found| found.signature)
 }
 
-/// Why a file system cannot be opened: `error`, or that the image holds something else. A hint says
-/// what reads that.
+/// The error for a file system that cannot be opened: `error`, or that the image holds something
+/// else, with a hint at the program that reads it.
 pub fn explained(
     what: &str,
     image: &Path,
@@ -36,7 +35,7 @@ pub fn explained(
         });
     }
     if let Some(layout) = backstitch_formats::found(device) {
-        // What is too short for a superblock has no feature that somebody else could read.
+        // An error here means no readable superblock: then no driver of the kernel is suggested.
         let info = layout.info(device);
         let is_unread = info.is_ok_and(|info| !info.unreadable_features.is_empty());
         return match layout.kernel_type().filter(|_| is_unread) {
@@ -74,12 +73,12 @@ fn is_log_elsewhere(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(of_engine, Some(LayoutError::LogElsewhere(_)))
 }
 
-/// The UUID of the file systems that the explorer makes.
+/// The UUID of the file systems that the crash explorer makes.
 const EXPLORERS_UUID: [u8; 16] = [7; 16];
 
-/// Refuses to write what a command makes over a file that holds a file system, a disk image or an
-/// archive: it was hardly meant. What the explorer made before may be replaced, and what is a copy
-/// of `original`.
+/// Refuses to overwrite a file that holds a file system, a disk image or an archive with the output
+/// of a command: that is probably a mistake. A file that the explorer made before may be replaced,
+/// and so may a copy of `original`.
 pub fn refuse_output(what: &str, path: &Path, original: Option<&Path>) -> Result<()> {
     if !path.is_file() {
         return Ok(());

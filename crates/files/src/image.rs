@@ -32,7 +32,7 @@ pub(crate) struct ImagePath {
 }
 
 impl ImagePath {
-    /// Splits at the first `:/`; `None` where there is none. In a URL the one behind the scheme
+    /// Splits at the first `:/`; `None` where there is none. The `:/` behind the scheme of a URL
     /// does not count.
     pub(crate) fn parse(word: &OsStr) -> Option<ImagePath> {
         let bytes = word.as_bytes();
@@ -63,7 +63,7 @@ impl ImagePath {
         })
     }
 
-    /// As [`required`](Self::required), of all operands.
+    /// As [`required`](Self::required), for all operands.
     pub(crate) fn all_required(what: &str, words: &[OsString]) -> Result<Vec<ImagePath>> {
         words
             .iter()
@@ -71,7 +71,7 @@ impl ImagePath {
             .collect()
     }
 
-    /// As [`required`](Self::required), where an image alone stands for its root.
+    /// As [`required`](Self::required), but an image alone stands for its root.
     pub(crate) fn or_root(word: &OsStr) -> ImagePath {
         ImagePath::parse(word).unwrap_or_else(|| ImagePath {
             image: word.into(),
@@ -94,19 +94,19 @@ impl std::fmt::Display for ImagePath {
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceOptions {
-    /// Refuses writes, and opens the file so.
+    /// Whether the file is opened read-only and writes are refused.
     pub read_only: bool,
     /// Completes writes without a flush (`-o unsafe`).
     pub unsafe_no_flush: bool,
     /// See [`OpenOptions::beside_writers`].
     pub beside_writers: bool,
-    /// Seed of a cache that loses what was not flushed, for tests.
+    /// The seed of a simulated cache that loses what was not flushed; for tests.
     pub volatile_seed: Option<u64>,
     /// How much longer each flush takes.
     pub flush_delay: Option<Duration>,
 }
 
-/// Opens what `IMAGE` names.
+/// Opens the device that an `IMAGE` operand names.
 pub fn open_device(
     what: &str,
     path: &Path,
@@ -143,12 +143,12 @@ pub fn open_device(
     })?))
 }
 
-/// The moment of this call.
+/// The time now.
 pub fn now() -> Timestamp {
     timestamp(SystemTime::now())
 }
 
-/// The standard library's moment as ours.
+/// Converts the standard library's time.
 pub fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timestamp {
@@ -172,7 +172,7 @@ pub fn timestamp(time: SystemTime) -> Timestamp {
     }
 }
 
-/// What a command wants of an image.
+/// The access that a command needs to an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads; changes no byte.
@@ -188,7 +188,7 @@ pub struct Image {
     pub(crate) engine: Arc<Engine>,
 }
 
-/// Opens `image`, does `work`, and brings everything to the disk, also when `work` fails.
+/// Opens `image`, calls `work`, and brings everything to the disk, even if `work` fails.
 pub(crate) fn with_image<T>(
     what: &'static str,
     image: &Path,
@@ -207,8 +207,8 @@ pub(crate) fn with_image<T>(
     on_device(what, image, device, access, work)
 }
 
-/// Does `work` for each file that the operands stand for, patterns among them. Operands that follow
-/// each other in one image are done with the image opened once.
+/// Calls `work` for each file that the operands stand for, patterns included. Successive operands
+/// in one image share one opening of it.
 pub(crate) fn with_files(
     what: &'static str,
     access: Access,
@@ -228,7 +228,7 @@ pub(crate) fn with_files(
     Ok(())
 }
 
-/// As [`with_image`], on a device that is open already.
+/// As [`with_image`], for a device that is already open.
 pub(crate) fn on_device<T>(
     what: &'static str,
     name: &Path,
@@ -239,8 +239,8 @@ pub(crate) fn on_device<T>(
     on_fresh_device(what, name, (device, None), access, false, work)
 }
 
-/// The ordering where none is stated: see [`backstitch_vfs::default_ordering`]. What holds no readable
-/// file system is said when it is opened.
+/// The ordering where none is stated: see [`backstitch_vfs::default_ordering`]. A device without a
+/// readable file system is reported only when it is opened.
 pub fn default_ordering(
     what: &'static str,
     name: &Path,
@@ -254,7 +254,8 @@ pub fn default_ordering(
     }
 }
 
-/// As `on_device`, where a journal may be left alone, since nobody but us knows the image yet.
+/// As `on_device`; with `without_journal` the journal is not used, for a new image that no other
+/// program knows yet.
 pub fn on_fresh_device<T>(
     what: &'static str,
     name: &Path,
@@ -303,7 +304,7 @@ pub fn on_fresh_device<T>(
         }
     };
     match (done, image.engine.unmount()) {
-        // What failed first says more than what failed because of it.
+        // The device's failure is the cause of the other errors, and says more.
         (_, Err(backstitch_vfs::Error::Latched(error))) if is_begun => {
             let error = Error::at_path(what, name, error);
             Err(error.hint("what was written before is there, as after a crash; run it again when the cause is gone"))
@@ -318,10 +319,10 @@ fn has_journal_elsewhere(device: &dyn BlockDevice, layout: &dyn LayoutKind) -> b
     place.is_some_and(|place| matches!(place.location, JournalLocation::Outside(_)))
 }
 
-/// A reference to an inode, given back when this goes.
+/// A reference to an inode, given back when this is dropped.
 pub(crate) struct Held {
     engine: Arc<Engine>,
-    /// As they were when the reference was taken.
+    /// The attributes when the reference was taken.
     pub(crate) attributes: Attributes,
     counted: bool,
 }
@@ -352,7 +353,7 @@ impl Image {
         Error::failed(self.what, self.place(path), why)
     }
 
-    /// Which file of the host holds it.
+    /// The file of the host that holds the image.
     pub fn file(&self) -> Option<(u64, u64)> {
         let named = Named::of(self.what, &self.name).ok()?;
         let seen = std::fs::metadata(named.file).ok()?;
@@ -367,8 +368,8 @@ impl Image {
         }
     }
 
-    /// The paths that a shell pattern stands for, sorted. A path that is there, and one that
-    /// matches nothing, stands for itself.
+    /// The paths that a shell pattern stands for, sorted. A path that exists stands for itself, and
+    /// so does a pattern without a match.
     pub(crate) fn expand(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if !pattern::is_pattern(path) || self.is_there(path)? {
             return Ok(vec![path.to_vec()]);
@@ -406,7 +407,7 @@ impl Image {
             }
             return Ok(());
         }
-        // A file where the pattern has a directory matches nothing.
+        // Below a file nothing matches.
         let as_dir = joined(dir, b"");
         if !self.is_there(&as_dir)? {
             return Ok(());
@@ -425,7 +426,7 @@ impl Image {
         Ok(())
     }
 
-    /// Whether a path leads to something; a path through a file that is no directory does not.
+    /// Whether a path leads to a file. A path through a file that is no directory does not.
     fn is_there(&self, path: &[u8]) -> Result<bool> {
         use backstitch_vfs::Error::Layout;
         match self.try_resolve(path, false) {
@@ -455,8 +456,7 @@ impl Image {
         })
     }
 
-    /// The file that a path leads to; a symbolic link at its end is followed where `follow` says
-    /// so.
+    /// The file that a path leads to. With `follow` a symbolic link at its end is followed.
     pub(crate) fn resolve(&self, path: &[u8], follow: bool) -> Result<Held> {
         self.try_resolve(path, follow)
             .map_err(|error| self.error(path, error))
@@ -531,7 +531,7 @@ impl Image {
         let mut is_sound = true;
         let mut cookie = 0;
         loop {
-            // The engine hands out a directory in parts.
+            // The engine returns a directory in parts.
             let from = cookie;
             self.engine.read_directory(dir, from, &mut |entry| {
                 is_sound = !entry.name.iter().any(|&byte| byte == b'/' || byte == 0);
@@ -545,7 +545,7 @@ impl Image {
                 break;
             }
         }
-        // Such a name would lead a copy out of its tree.
+        // With such a name a copy would leave its tree.
         if !is_sound {
             return Err(LayoutError::corrupt(Structure::Directory(dir), Fault::UnsafeName).into());
         }
@@ -553,7 +553,7 @@ impl Image {
     }
 }
 
-/// What a command finds wrong in an image on its way through it.
+/// A fault that a command meets in an image.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 enum Fault {
     #[error("a name with a slash or NUL in it")]
@@ -562,7 +562,7 @@ enum Fault {
     BelowItself,
 }
 
-/// Whether `dir` is `ancestor` or lies below it.
+/// Whether `dir` is `ancestor` or is below it.
 pub(crate) fn is_inside(
     image: &Image,
     ancestor: &Held,
@@ -593,7 +593,7 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
         .collect()
 }
 
-/// A path without its last name, and that name, slashes at the end ignored.
+/// Splits off the last name of a path; slashes at the end are ignored.
 pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
     let end = path
         .iter()
@@ -606,7 +606,7 @@ pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A path with a name behind it.
+/// A path and a name below it.
 pub(crate) fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = path.to_vec();
     if !path.ends_with(b"/") {
@@ -616,7 +616,7 @@ pub(crate) fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Refuses operands that lie in different images, for commands that work within one.
+/// Refuses operands in different images, for commands that work within one.
 pub(crate) fn same_image(what: &str, paths: &[ImagePath]) -> Result<PathBuf> {
     let first = paths
         .first()
@@ -627,7 +627,7 @@ pub(crate) fn same_image(what: &str, paths: &[ImagePath]) -> Result<PathBuf> {
     }
 }
 
-/// A path made independent of the current directory; the file need not be there.
+/// Makes a path independent of the current directory; the file need not exist.
 pub fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
     if path.as_os_str().as_bytes().starts_with(b"nbd://") {
         return Ok(path.to_owned());

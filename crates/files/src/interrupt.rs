@@ -1,4 +1,5 @@
-//! Signals to end, for commands that change something and can say where they stopped.
+//! Signals to end (such as Ctrl-C), for commands that change something and can say where they
+//! stopped.
 
 use crate::error::{Error, Result, host};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on the first signal to end is only noted; the second one kills.
+    /// From now on the first such signal is only noted; the second one kills.
     pub fn catch(what: &str) -> Result<Interrupt> {
         let told = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -14,10 +14,10 @@ pub(crate) enum ModeChange {
 /// Part of a symbolic mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
-    /// Whose bits: 0 where nobody is named, which means all but for the umask.
+    /// Whose bits change. 0 where no class is named: all bits, except those of the umask.
     who: u16,
     operator: u8,
-    /// What stands behind the operator: letters of `rwxXst`, or one of `ugo`.
+    /// The letters after the operator: of `rwxXst`, or one of `ugo`.
     letters: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl ModeChange {
         Ok(ModeChange::Clauses(clauses))
     }
 
-    /// The permissions of a file that has `current` ones.
+    /// The new permissions of a file that has `current` ones.
     pub(crate) fn apply(&self, current: u16, is_directory: bool, umask: u16) -> u16 {
         match self {
             ModeChange::Octal { bits, sets_all } if is_directory && !sets_all => {
@@ -59,7 +59,7 @@ impl ModeChange {
     }
 }
 
-/// `u+rw-x`: for somebody, one operator with its letters after the other.
+/// Parses `u+rw-x`: classes, then operators with their letters.
 fn parse_part(part: &[u8]) -> Option<Vec<Clause>> {
     let is_operator = |byte: &u8| b"+-=".contains(byte);
     let first = part.iter().position(is_operator)?;

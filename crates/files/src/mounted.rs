@@ -1,15 +1,15 @@
-//! Where an image is mounted, for those who meet it in use.
+//! Where an image is mounted, for messages about an image in use.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The directory on which an image, or a part of it, is mounted by us.
+/// The directory on which an image, or a part of it, is mounted through Backstitch.
 pub fn dir_of(image: &Path) -> Option<PathBuf> {
     of(image).into_iter().next().map(|(_, dir)| dir)
 }
 
-/// What of an image is mounted by us, as a mount names it, and where.
+/// The mounts of an image or of its parts through Backstitch: their sources and their directories.
 pub(crate) fn of(image: &Path) -> Vec<(PathBuf, PathBuf)> {
     let (Ok(image), Ok(mounts)) = (image.canonicalize(), std::fs::read("/proc/self/mounts")) else {
         return Vec::new();
@@ -18,7 +18,7 @@ pub(crate) fn of(image: &Path) -> Vec<(PathBuf, PathBuf)> {
     lines.filter_map(|line| mount_in(line, &image)).collect()
 }
 
-/// The mount of a line of `/proc/self/mounts` that tells of this image.
+/// The source and the directory of a mount of this image, from a line of `/proc/self/mounts`.
 fn mount_in(line: &[u8], image: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (source, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
@@ -30,7 +30,7 @@ fn mount_in(line: &[u8], image: &Path) -> Option<(PathBuf, PathBuf)> {
     is_ours.then(|| (path(source.clone()), path(unescaped(dir))))
 }
 
-/// Blanks and the like are written as `\040`.
+/// Decodes `\040` and the like, which stand for blanks.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut at = 0;

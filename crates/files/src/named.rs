@@ -5,10 +5,10 @@
 //!   suffixes.
 //! * `a##b.img` is the file `a#b.img`.
 //!
-//! A `#` counts where a file or a device of the name before it exists, and no slash follows. Where
-//! the name as a whole is a file as well, the disk decides: it is the partition if the disk has one
-//! of that name, and the file if not. No new file gets a name with a single `#`: that was meant for
-//! a partition.
+//! A `#` counts if a file or a device of the name before it exists, and no slash follows. If the
+//! name as a whole is a file as well, the disk decides: the name means the partition if the disk
+//! has one of that name, else the file. No new file gets a name with a single `#`: that was
+//! probably meant for a partition.
 
 use crate::error::{Error, Result, warn_line};
 use crate::mounted;
@@ -22,7 +22,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The part of a file that is meant.
+/// The part of a file that a name means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
@@ -40,11 +40,11 @@ pub struct Named {
     pub file: PathBuf,
     /// The part of it.
     pub part: Part,
-    /// The file whose name is the whole of what was written, where there is one too.
+    /// The file whose name is the whole word, if there is one too.
     same_name: Option<PathBuf>,
 }
 
-/// Whether a partition may be called so.
+/// Whether this can be the name of a partition.
 pub fn may_name_partition(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0'])
 }
@@ -106,16 +106,16 @@ fn range_of(path: &Path) -> Option<(PathBuf, std::result::Result<Part, String>)>
             return Some((unescaped(&bytes[..at]), Err(why)));
         }
     }
-    // As losetup has it: no limit.
+    // As in losetup, 0 means no limit.
     let limit = limit.filter(|bytes| *bytes > 0);
     Some((unescaped(&bytes[..at]), Ok(Part::Range(offset, limit))))
 }
 
 impl Named {
-    /// Takes a word apart.
+    /// Finds out what a word names.
     ///
     /// # Errors
-    /// A range whose numbers are none; a partition of a disk that is not there.
+    /// For a range with invalid numbers; for a partition of a disk that does not exist.
     pub fn of(what: &str, path: &Path) -> Result<Named> {
         let whole = |file: PathBuf| Named {
             file,
@@ -164,7 +164,7 @@ impl Named {
         }
     }
 
-    /// The file that is meant instead, where the disk has no partition of that name.
+    /// The file that the word means because the disk has no partition of that name.
     fn or_file(&self, table: Option<&PartitionTable>) -> Option<PathBuf> {
         let (Part::Partition(name), Some(file)) = (&self.part, &self.same_name) else {
             return None;
@@ -182,7 +182,7 @@ impl Named {
         }
     }
 
-    /// Opens it, and keeps others off it.
+    /// Opens it, and locks out other programs.
     pub fn open(
         &self,
         what: &str,
@@ -212,7 +212,7 @@ impl Named {
         Ok((device, Some(part)))
     }
 
-    /// An error of opening it: where what is in the way is mounted, that is said.
+    /// An error of opening it. If it is in use by a mount, the hint names the directory.
     fn in_use(&self, what: &str, error: backstitch_device::DeviceError) -> Error {
         let is_in_use = matches!(error, backstitch_device::DeviceError::Busy { .. });
         let shown = Error::at_path(what, &self.file, error);
@@ -225,7 +225,8 @@ impl Named {
         }
     }
 
-    /// Who keeps others off it, as far as that can be found out: readers, or only writers.
+    /// The program that keeps others off it, as far as that can be found out: readers, or only
+    /// writers.
     pub fn holder(&self, for_readers: bool) -> Option<String> {
         let wanted = OpenOptions {
             read_only: for_readers,
@@ -242,7 +243,7 @@ impl Named {
         }
     }
 
-    /// Where it is mounted, or something that has bytes in common with it.
+    /// Where it is mounted, or another part that has bytes in common with it.
     fn mounted_on(&self) -> Option<PathBuf> {
         let ours = self.bytes().unwrap_or(0..u64::MAX);
         let mounts = mounted::of(&self.file).into_iter();
@@ -255,7 +256,7 @@ impl Named {
         in_the_way.next().map(|(_, dir)| dir)
     }
 
-    /// The bytes of the file that are meant; `None` where that cannot be found out.
+    /// The bytes of the file that are named; `None` where that cannot be found out.
     fn bytes(&self) -> Option<Range<u64>> {
         match &self.part {
             Part::Whole => Some(0..u64::MAX),
@@ -276,7 +277,7 @@ impl Named {
         }
     }
 
-    /// Where in the file it begins, by the table of its partitions.
+    /// Its offset in the file; for a partition, by the disk's table.
     pub fn offset(&self, what: &str) -> Result<u64> {
         match &self.part {
             Part::Whole => Ok(0),
@@ -353,10 +354,10 @@ impl Named {
     }
 }
 
-/// A part of a disk that was found.
+/// A part of a disk, found by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPart {
-    /// What people call it.
+    /// Its name for people.
     pub(crate) name: String,
     /// Its bytes.
     pub(crate) range: Range<u64>,
@@ -368,13 +369,13 @@ impl NamedPart {
         self.range.end - self.range.start
     }
 
-    /// It as a device of its own.
+    /// The part as a device of its own.
     pub fn on(&self, disk: Arc<dyn BlockDevice>) -> backstitch_device::Result<PartitionDevice> {
         PartitionDevice::of_range(disk, self.name.clone(), self.range.start, self.len_bytes())
     }
 }
 
-/// The partition of that name, or of that label where one has it.
+/// The partition with that name, or with that label if one has it.
 fn find<'a>(
     table: &'a PartitionTable,
     name: &str,

@@ -5,10 +5,10 @@ pub(crate) fn is_pattern(word: &[u8]) -> bool {
     word.iter().any(|byte| b"*?[\\".contains(byte))
 }
 
-/// Whether a pattern (`*`, `?`, `[a-z]`, `[!a-z]`, `\` before a character as it is) matches a whole
-/// name.
+/// Whether a pattern matches a whole name: `*`, `?`, `[a-z]`, `[!a-z]`; `\` makes the character
+/// after it an ordinary one.
 pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // Where to go on when the characters after a star do not match: the star swallows one more.
+    // Where to continue if the characters after a star do not match: the star then takes one more.
     let mut retry: Option<(usize, usize)> = None;
     let (mut p, mut n) = (0, 0);
     while n < name.len() {
@@ -29,7 +29,7 @@ pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// How long the pattern's first element is, if it matches a character.
+/// The length of the pattern's first element, if it matches a character.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -43,11 +43,11 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// What stands between brackets.
+/// The characters between brackets.
 struct Class<'a> {
     members: &'a [u8],
     negated: bool,
-    /// With the closing bracket.
+    /// The length, with the closing bracket.
     len: usize,
 }
 

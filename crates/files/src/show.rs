@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 
-/// Writes bytes to standard output. A reader that went away is no error.
+/// Writes bytes to standard output. It is no error if its reader has closed it.
 pub fn print_bytes(what: &str, bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -51,7 +51,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A duration as a person reads it: `0 s`, `1.6 ms`, `2.5 s`, `3 min 20 s`.
+/// A duration for people: `0 s`, `1.6 ms`, `2.5 s`, `3 min 20 s`.
 pub fn duration(seconds: f64) -> String {
     let short = |value: f64, unit: &str| {
         let digits = usize::from(value < 100.0 && (value * 10.0).round() % 10.0 != 0.0);

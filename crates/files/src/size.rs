@@ -36,7 +36,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// A size as a person reads it: `1.5 GiB`.
+/// A size for people: `1.5 GiB`.
 pub fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

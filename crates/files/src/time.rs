@@ -1,4 +1,4 @@
-//! Moments as they are written on a command line.
+//! Times as text on a command line.
 
 use crate::image::now;
 use backstitch_vfs::Timestamp;
@@ -55,7 +55,7 @@ fn stamp(text: &str) -> Option<Timestamp> {
     })
 }
 
-/// The year of now, in UTC.
+/// The present year, in UTC.
 fn this_year() -> i64 {
     let long = crate::show::time_long(now());
     long.split('-')
@@ -125,7 +125,8 @@ fn parse_date(text: &str) -> Option<Timestamp> {
     })
 }
 
-/// Takes `Z`, `UTC`, `+02:00` or `-0530` off a time; and how far that zone is ahead.
+/// Splits `Z`, `UTC`, `+02:00` or `-0530` off a time; returns the rest, and how far that zone is
+/// ahead of UTC.
 fn split_zone(time: &str) -> Option<(&str, i64)> {
     for name in ["Z", "UTC"] {
         if let Some(time) = time.strip_suffix(name) {
@@ -154,7 +155,7 @@ fn number(text: &str, digits: usize) -> Option<i64> {
 }
 
 fn second_of_day((hour, minute, second): (i64, i64, i64)) -> Option<i64> {
-    // A leap second is the next one.
+    // A leap second counts as the next second.
     (hour < 24 && minute < 60 && second <= 60).then_some(hour * 3600 + minute * 60 + second)
 }
 

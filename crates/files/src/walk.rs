@@ -6,22 +6,22 @@ use backstitch_vfs::InodeNumber;
 use std::collections::HashSet;
 use std::vec::IntoIter;
 
-/// A file that a walk has come to.
+/// A file that a walk visits.
 pub(crate) struct Visited<'a> {
     /// Its path.
     pub(crate) path: &'a [u8],
     /// The file.
     pub(crate) held: &'a Held,
-    /// How many directories lie between the start and it: 0 for the start itself.
+    /// The number of levels below the start: 0 for the start itself.
     pub(crate) depth: usize,
 }
 
 /// When a walk shows a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Before what is in it.
+    /// Before its contents.
     Before,
-    /// After what is in it.
+    /// After its contents.
     After,
 }
 
@@ -32,8 +32,8 @@ struct Frame {
     names: IntoIter<Vec<u8>>,
 }
 
-/// Does `work` for each file that the operands stand for, and where `is_recursive` for everything
-/// below it; a link that an operand names is followed where `follows`.
+/// Calls `work` for each file that the operands stand for, and with `is_recursive` for everything
+/// below it. With `follows` a link named as an operand is followed.
 pub(crate) fn with_trees(
     what: &'static str,
     access: Access,
@@ -56,7 +56,8 @@ pub(crate) fn with_trees(
 }
 
 /// Visits everything below a path down to `depth_max`, the path itself included. Names come sorted;
-/// symbolic links are not followed. There is no recursion: an image may nest deeper than a stack.
+/// symbolic links are not followed. There is no recursion: an image may nest deeper than the stack
+/// allows.
 pub(crate) fn walk(
     image: &Image,
     path: &[u8],

@@ -5,7 +5,7 @@ use crate::image::{Access, Image, ImagePath, with_files};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 
-/// How much is read at a time.
+/// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Write files of an image to standard output, one after the other.
@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Writes a file to standard output. False where the reader went away.
+/// Writes a file to standard output. False where its reader has closed it.
 pub(super) fn print_file(image: &Image, what: &str, path: &[u8]) -> Result<bool> {
     let held = image.resolve(path, true)?;
     let mut out = std::io::stdout().lock();

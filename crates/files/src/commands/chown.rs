@@ -43,7 +43,7 @@ pub struct Args {
     help: Option<bool>,
 }
 
-/// Whom files are to belong to.
+/// The new owner of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     uid: Option<u32>,
@@ -76,7 +76,7 @@ fn change(owner: Owner, image: &Image, path: &[u8], held: &Held) -> Result<()> {
     done.map(drop).map_err(|error| image.error(path, error))
 }
 
-/// The permissions after a change of owner, as the kernel has it; `None` where they stay.
+/// The permissions after a change of owner, as the kernel sets them; `None` where they stay.
 fn without_privileges(file_type: FileType, permissions: u16) -> Option<u16> {
     let mut left = permissions & !SET_USER_ID;
     if permissions & GROUP_EXECUTE != 0 {
@@ -110,7 +110,7 @@ fn parse_owner(text: &str, passwd: &Path, group: &Path) -> std::result::Result<O
     }
 }
 
-/// A number as it is, or that of a name in a table of the host.
+/// A number, or the number of a name in a table of the host.
 fn number(word: &str, table: &Path, column: usize) -> Option<u32> {
     // The largest number means "unchanged" to chown(2).
     let plain: Option<u32> = word.parse().ok().filter(|number| *number != u32::MAX);
@@ -125,7 +125,7 @@ fn login_group(user: &str, passwd: &Path) -> Option<u32> {
     )
 }
 
-/// A number in the first line of a table that fits.
+/// A number from the first matching line of a table.
 fn entry(table: &Path, fits: impl Fn(&[&str]) -> bool, column: usize) -> Option<u32> {
     let text = std::fs::read_to_string(table).ok()?;
     let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());

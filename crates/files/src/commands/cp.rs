@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// How much of standard input is copied at a time.
+/// Bytes of standard input that are copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Copy files into an image, out of one, or within one. Either side may be a path of the host or
@@ -73,8 +73,8 @@ pub struct Args {
     verbose: bool,
 }
 
-/// The names of standard input and output. As a path the latter would be the file that it was sent
-/// to.
+/// The names of standard input and output. As a path, the name of standard output would lead to the
+/// file that it is redirected to.
 const STREAMS: [&str; 5] = ["-", "/dev/stdin", "/dev/fd/0", "/dev/stdout", "/dev/fd/1"];
 
 /// One side of a copy.
@@ -100,7 +100,7 @@ impl Args {
         self.recursive || self.archive
     }
 
-    /// Whether a symbolic link that was named stands for what it leads to.
+    /// Whether a symbolic link named as an operand stands for its target.
     fn follow(&self) -> bool {
         !(self.recursive() || self.links || self.no_dereference)
     }
@@ -135,13 +135,13 @@ impl Args {
 struct Job<'a> {
     args: &'a Args,
     interrupt: Interrupt,
-    /// More than one file goes to the same place, which must be a directory.
+    /// Whether more than one file goes to the same place, which must be a directory then.
     several: bool,
-    /// The names that got a file: a second one of that name would take the place of the first.
+    /// The names that got a file: a second file of that name would replace the first.
     made: Rc<RefCell<HashSet<Vec<u8>>>>,
 }
 
-/// Copies the sources to the destination, on either side of an image.
+/// Copies the sources to the destination; either may be in an image.
 pub fn run(args: &Args) -> Result<()> {
     let mut sides: Vec<Side> = args.paths.iter().cloned().map(Side::parse).collect();
     let Some(to) = sides.pop() else {
@@ -183,7 +183,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The side of a copy out of an image.
+/// The path of a side that must be in an image.
 fn in_image(side: Side) -> Result<ImagePath> {
     match side {
         Side::Image(path) => Ok(path),
@@ -195,15 +195,15 @@ fn in_image(side: Side) -> Result<ImagePath> {
     }
 }
 
-/// Where a copy goes: a directory, and the name in it; no name means the directory itself takes the
-/// contents.
+/// Where a copy goes: a directory, and the name in it. Without a name the directory itself takes
+/// the contents.
 struct Place<N> {
     dir: N,
     name: Vec<u8>,
 }
 
 impl Job<'_> {
-    /// The same for the files that a pattern stands for.
+    /// A job for the files that a pattern stands for.
     fn of(&self, paths: &[Vec<u8>]) -> Job<'_> {
         Job {
             args: self.args,
@@ -339,7 +339,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Refuses a second file of one name, as cp(1) does: the first one would be lost.
+    /// Refuses a second file of one name, as cp(1) does: it would replace the first one.
     fn note<T: Target>(&self, target: &T, place: &Place<T::Node>) -> Result<()> {
         match self.several && !self.made.borrow_mut().insert(place.name.clone()) {
             false => Ok(()),
@@ -351,7 +351,7 @@ impl Job<'_> {
         }
     }
 
-    /// Makes a file of what a stream gives.
+    /// Makes a file from a stream.
     fn read_input(
         &self,
         tree: &ImageTree<'_>,
@@ -387,7 +387,7 @@ impl Job<'_> {
     }
 }
 
-/// Whether a file has contents only as long as somebody gives them.
+/// Whether a file has no stored contents: another program provides or takes them.
 fn is_special(kind: FileType) -> bool {
     !matches!(
         kind,
@@ -395,7 +395,7 @@ fn is_special(kind: FileType) -> bool {
     )
 }
 
-/// A file as the shell makes it for redirected output.
+/// The attributes of a file that a shell makes for redirected output.
 fn new_file() -> Meta {
     let now = Timestamp::default();
     Meta {
@@ -412,7 +412,7 @@ fn new_file() -> Meta {
     }
 }
 
-/// Copies a stream into a file, and asks `check` before each piece and at the end.
+/// Copies a stream into a file; calls `check` before each piece and at the end.
 fn copy_input<T: Target>(
     tree: &T,
     node: &T::Node,
@@ -440,8 +440,8 @@ fn copy_input<T: Target>(
     }
 }
 
-/// The name under which a file of the host goes into a directory; none where its contents do, as of
-/// `DIR/.`.
+/// The name that a file of the host gets in a directory. Empty where only its contents are copied,
+/// as for `DIR/.`.
 fn host_name(path: &Path) -> Vec<u8> {
     match path.file_name() {
         Some(name) if !path.as_os_str().as_bytes().ends_with(b"/.") => name.as_bytes().to_vec(),
@@ -483,7 +483,7 @@ fn os_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Says how many extended attributes the target could not take.
+/// Reports how many extended attributes the target could not store.
 pub fn report_lost(what: &str, lost: u64) {
     if lost > 0 {
         warn_line(&format!(

@@ -52,7 +52,7 @@ pub struct Args {
     help: Option<bool>,
 }
 
-/// What files come to.
+/// Sums over files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     allocated_bytes: u64,
@@ -68,7 +68,7 @@ impl Sum {
     }
 }
 
-/// A line of the answer.
+/// A line of the output.
 struct Shown {
     path: ImagePath,
     sum: Sum,
@@ -99,11 +99,11 @@ pub fn run(args: &Args) -> Result<()> {
     show::print_bytes("du", &lines)
 }
 
-/// Adds up a tree; directories are shown behind what is in them.
+/// Adds up a tree; a directory is shown after its contents.
 fn measure(args: &Args, image: &Image, path: &[u8], shown: &mut Vec<Shown>) -> Result<Sum> {
     let start = image.resolve(path, false)?;
     let mut linked = HashSet::new();
-    // By depth: what was added up of the directory that is being visited there.
+    // The sums of the directories that are being visited, by depth.
     let mut sums: Vec<Sum> = Vec::new();
     let depth_max = match args.summarize {
         true => 0,
@@ -131,7 +131,7 @@ fn measure(args: &Args, image: &Image, path: &[u8], shown: &mut Vec<Shown>) -> R
     Ok(sums.first().copied().unwrap_or_default())
 }
 
-/// What a file takes itself; `None` where it was met by another name.
+/// What a file itself takes; `None` if it was counted under another name.
 fn own(held: &Held, linked: &mut HashSet<InodeNumber>) -> Option<Sum> {
     let a = &held.attributes;
     let is_known = a.links > 1 && !held.is_directory() && !linked.insert(a.inode);

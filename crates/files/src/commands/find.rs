@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// When the file of `-newer` was changed.
+/// When the reference file of `-newer` was changed.
 fn reference(word: &OsString) -> Result<Timestamp> {
     let Some(path) = ImagePath::parse(word) else {
         let path = Path::new(word);

@@ -43,7 +43,8 @@ pub fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Where the link goes: into a directory that is there; with `-f` a file in the way goes first.
+/// Where the link goes: into the directory, if that exists. With `-f` an existing file is removed
+/// first.
 fn place(args: &Args, image: &Image, path: &[u8], name: &[u8]) -> Result<Vec<u8>> {
     let into = image.find(path, true)?.filter(|found| found.is_directory());
     let path = if into.is_some() {

@@ -90,7 +90,7 @@ impl Args {
     }
 }
 
-/// What is listed under one operand, or in one directory below it.
+/// The list for one operand, or for one directory below it.
 struct Listing {
     path: ImagePath,
     is_directory: bool,
@@ -99,14 +99,14 @@ struct Listing {
 
 struct Entry {
     name: Vec<u8>,
-    /// What people are shown instead of the name: the operand itself.
+    /// The text shown in place of the name: the operand itself.
     shown: Option<Vec<u8>>,
     attributes: Attributes,
     target: Option<Vec<u8>>,
 }
 
 impl Entry {
-    /// What people are shown.
+    /// The text to show.
     fn displayed(&self) -> &[u8] {
         self.shown.as_ref().unwrap_or(&self.name)
     }
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<()> {
         let documents: Vec<Value> = listings.iter().map(as_json).collect();
         return show::print_json("ls", &documents);
     }
-    // As ls(1): files first, then directories, each with its name where there are several.
+    // As ls(1): files first, then directories, each under its name if there are several.
     let (files, dirs): (Vec<_>, Vec<_>) = listings.into_iter().partition(|l| !l.is_directory);
     let has_titles = args.recursive || dirs.len() + files.len() > 1;
     let mut text = Vec::new();
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<()> {
     show::print_bytes("ls", &text)
 }
 
-/// The files among the operands as one listing, by the names they were given.
+/// The files among the operands as one listing, under the names by which they were given.
 fn joined_files(args: &Args, files: Vec<Listing>) -> Option<Listing> {
     let path = files.first()?.path.clone();
     let mut entries: Vec<Entry> = files.into_iter().flat_map(|file| file.entries).collect();

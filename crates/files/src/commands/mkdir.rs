@@ -55,7 +55,7 @@ fn make(image: &Image, path: &[u8], mode: Option<u16>) -> Result<()> {
     Ok(())
 }
 
-/// Makes every directory on the way that is not there; `mode` is for the last one.
+/// Makes every missing directory of a path; `mode` is for the last one.
 fn make_all(image: &Image, path: &[u8], mode: Option<u16>) -> Result<()> {
     let ends = (1..path.len()).filter(|&at| path[at] == b'/' && path[at - 1] != b'/');
     let mut ways: Vec<&[u8]> = ends.map(|end| &path[..end]).collect();

@@ -62,7 +62,8 @@ struct Frame {
     names: std::vec::IntoIter<Vec<u8>>,
 }
 
-/// Empties and removes a directory, without recursion: an image may nest deeper than a stack.
+/// Empties and removes a directory, without recursion: an image may nest deeper than the stack
+/// allows.
 fn remove_tree(image: &Image, parent: &Held, name: &[u8], dir: Held, path: &[u8]) -> Result<()> {
     let mut seen = HashSet::new();
     let mut enter = |parent: InodeNumber, name: &[u8], dir: Held, path: Vec<u8>| {

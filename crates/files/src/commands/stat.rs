@@ -70,7 +70,7 @@ fn describe(args: &Args, image: &Image, path: &ImagePath) -> Result<Value> {
     Ok(value)
 }
 
-/// Text as text, anything else as hexadecimal digits.
+/// An attribute's value as text if it is text, else in hexadecimal digits.
 pub(super) fn xattr_value(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => json!(text),

@@ -117,7 +117,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
     }
 }
 
-/// The attributes of a file that were asked for.
+/// Shows the requested attributes of a file.
 fn show(
     args: &GetArgs,
     image: &Image,
@@ -127,7 +127,7 @@ fn show(
 ) -> Result<()> {
     let failed = |error| image.error(path, error);
     let names = match &args.name {
-        // A tree is searched for the files that have it.
+        // With `-R` only the files that have the attribute are shown.
         Some(name) if args.recursive => {
             let all = image.engine.list_xattrs(held.inode()).map_err(failed)?;
             let mut names = all.split(|byte| *byte == 0);
@@ -188,7 +188,7 @@ fn show(
     }
 }
 
-/// A value as getfattr(1) writes it, and setfattr reads it.
+/// A value in the form that getfattr(1) writes and setfattr reads.
 fn encoded(value: &[u8], encoding: Option<Encoding>) -> String {
     let as_text = std::str::from_utf8(value)
         .ok()
@@ -236,7 +236,7 @@ pub fn set(args: &SetArgs) -> Result<()> {
     })
 }
 
-/// A value as setfattr(1) takes it.
+/// Decodes a value as setfattr(1) does.
 fn decoded(text: &[u8]) -> std::result::Result<Vec<u8>, String> {
     if let [b'0', b'x' | b'X', digits @ ..] = text {
         return from_hex(digits).ok_or_else(|| "not hexadecimal digits behind 0x".to_owned());
@@ -261,7 +261,7 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Text between quotes: `\"`, `\\`, and bytes as three octal digits.
+/// Decodes text between quotes: `\"`, `\\`, and bytes as three octal digits.
 fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut rest = text;

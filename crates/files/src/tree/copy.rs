@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How much is copied at a time.
+/// Bytes that are copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// What a copy keeps of its original besides contents.
@@ -25,7 +25,7 @@ pub struct Preserve {
     pub(crate) times: bool,
     /// Extended attributes, ACLs among them.
     pub(crate) xattrs: bool,
-    /// Names of one file stay names of one file.
+    /// Hard links: the names of one file stay names of one file.
     pub(crate) links: bool,
 }
 
@@ -40,7 +40,7 @@ impl Preserve {
     };
 }
 
-/// What becomes of a file that a copy would replace.
+/// What happens to a file that a copy would replace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
     /// The copy takes its place.
@@ -57,9 +57,9 @@ pub enum Existing {
 pub struct CopyOptions {
     /// What the copy keeps of the original besides its contents.
     pub preserve: Preserve,
-    /// What happens to a file of that name that is there already.
+    /// What happens to an existing file of that name.
     pub existing: Existing,
-    /// Each file is named on standard output, and there is no bar.
+    /// Whether each file is named on standard output, in place of a progress bar.
     pub verbose: bool,
     /// The file that holds the image, which is not copied into itself.
     pub excluded: Option<(u64, u64)>,
@@ -109,7 +109,7 @@ impl Drop for Progress {
     }
 }
 
-/// Files with further names to come, and how many of them.
+/// Files of which more names are expected, and how many.
 type Linked<N> = HashMap<(u64, u64), (Rc<N>, u32)>;
 
 /// A copy under way.
@@ -120,7 +120,7 @@ pub struct Copy<'a, S: Source, T: Target> {
     options: CopyOptions,
     progress: Progress,
     linked: Linked<T::Node>,
-    /// Directories seen, where none may be seen twice.
+    /// Directories seen, in trees where none may be seen twice.
     seen: HashSet<(u64, u64)>,
     /// Extended attributes that the target cannot store.
     pub xattrs_lost: u64,
@@ -154,7 +154,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         }
     }
 
-    /// A file is complete.
+    /// Notes that a file is complete.
     fn done(&mut self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
         self.files += 1;
         self.progress.files(self.files);
@@ -180,7 +180,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         }
     }
 
-    /// Whether the file that is there stays, and nothing is copied.
+    /// Whether the existing file stays, and nothing is copied.
     fn stays(&self, meta: &Meta, there: &T::Node) -> Result<bool> {
         Ok(match self.options.existing {
             Existing::Replace => false,
@@ -189,10 +189,10 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         })
     }
 
-    /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing what is
-    /// there. Where the user `named` that name, a symbolic link there stands for what it leads to,
-    /// and a special file is written to. A name that comes from the source never leads out of the
-    /// target like that.
+    /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing a file
+    /// there. If the user has `named` that name, a symbolic link there stands for its target, and a
+    /// special file is written to. A name that comes from the source never leads out of the target
+    /// in this way.
     pub fn file(&mut self, from: &S::Node, dir: &T::Node, name: &[u8], named: bool) -> Result<()> {
         self.check(dir, name)?;
         let meta = self.source.meta(from)?;
@@ -252,16 +252,16 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         Ok(())
     }
 
-    /// Copies the directory `from` with everything in it to the name `name` in `dir`, into a
-    /// directory that may be there.
+    /// Copies the directory `from` and everything in it to the name `name` in `dir`, which may be
+    /// an existing directory.
     pub(crate) fn tree(&mut self, from: S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
         let meta = self.source.meta(&from)?;
         let (to, is_new) = self.directory(&from, &meta, dir, name)?;
         self.walk(from, to, meta, is_new)
     }
 
-    /// Copies what is in the directory `from` into the directory `to`, which `takes_over` what is
-    /// preserved, or does not.
+    /// Copies what is in the directory `from` into the directory `to`. With `takes_over`, `to`
+    /// itself also gets what is preserved of `from`.
     pub fn contents_of(&mut self, from: S::Node, to: T::Node, takes_over: bool) -> Result<()> {
         let meta = self.source.meta(&from)?;
         self.walk(from, to, meta, takes_over)
@@ -347,7 +347,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         }
     }
 
-    /// Gives a file that was copied before a further name.
+    /// Gives a further name to a file that was already copied.
     fn link_known(
         &mut self,
         meta: &Meta,
@@ -370,7 +370,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         Ok(true)
     }
 
-    /// Copies the bytes that are stored, and leaves holes holes.
+    /// Copies the stored bytes; holes stay holes.
     fn contents(
         &self,
         from: &S::Node,
@@ -389,7 +389,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
                 let len = (end - at).min(CHUNK_BYTES);
                 self.source.read(from, at, len as usize, &mut buffer)?;
                 if buffer.is_empty() {
-                    // It shrank meanwhile.
+                    // The original became shorter meanwhile.
                     return Ok(());
                 }
                 self.target.write(to, at, &buffer)?;
@@ -405,12 +405,12 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         Ok(())
     }
 
-    /// Sets what is kept of the original besides contents. Returns how many attributes the target
-    /// could not store.
+    /// Sets the attributes that are kept of the original. Returns how many extended attributes the
+    /// target could not store.
     fn finish(&self, from: &S::Node, to: &T::Node, meta: &Meta) -> Result<u64> {
         let mut lost = 0;
         if self.options.preserve.xattrs {
-            // The owner first: changing it would take a file's capabilities away.
+            // The owner first: a change of owner removes a file's capabilities.
             let owner = Preserve {
                 owner: self.options.preserve.owner,
                 ..Preserve::default()

@@ -26,7 +26,7 @@ const ZEROS_BYTES: usize = 1 << 16;
 /// The host's files, for the command `what`.
 pub struct HostTree {
     what: &'static str,
-    /// The image that takes part in the copy: not to be written to.
+    /// The image on the other side of the copy, which must not be overwritten.
     image: Option<(u64, u64)>,
 }
 
@@ -34,10 +34,10 @@ pub struct HostTree {
 pub struct HostNode {
     path: PathBuf,
     file: OnceCell<File>,
-    /// Where the path came from the command line, a symbolic link at its end may stand for its
-    /// target.
+    /// Whether a symbolic link at the path's end stands for its target: the path is from the
+    /// command line.
     follow: bool,
-    /// How much was written, where that goes on from what was written before.
+    /// For a stream: the bytes written so far.
     streamed: Option<Cell<u64>>,
 }
 
@@ -59,19 +59,19 @@ impl HostNode {
 
 /// The caller's umask.
 pub fn umask() -> u16 {
-    // There is no way to read it but to set it; nothing else runs yet.
+    // The umask can only be read by setting it; no other thread runs yet.
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
     (umask.bits() & 0o777) as u16
 }
 
 impl HostTree {
-    /// Errors will name the command `what`.
+    /// A tree whose errors name the command `what`.
     pub fn new(what: &'static str) -> HostTree {
         HostTree { what, image: None }
     }
 
-    /// The tree that an image is copied to, which must not be written over.
+    /// The host's tree for a copy out of an image, which must not be overwritten.
     pub(crate) fn beside(what: &'static str, image: Option<(u64, u64)>) -> HostTree {
         HostTree { what, image }
     }
@@ -80,7 +80,7 @@ impl HostTree {
         done.map_err(|error| Error::at_path(self.what, path, host(&error)))
     }
 
-    /// The file opened, once: for reading, unless it was created by us.
+    /// The opened file: opened once for reading, unless we have created it.
     fn file<'a>(&self, node: &'a HostNode) -> Result<&'a File> {
         if let Some(file) = node.file.get() {
             return Ok(file);
@@ -124,14 +124,14 @@ fn timespec(time: Timestamp) -> Timespec {
     }
 }
 
-/// Whether a path is a link of the kernel's to an open file, as `/dev/fd/3` leads to.
+/// Whether a path is a link of the kernel's to an open file, such as `/dev/fd/3`.
 fn is_descriptor(path: &Path) -> bool {
     let seen = path.parent().map(rustix::fs::statfs);
     let is_proc = matches!(seen, Some(Ok(seen)) if seen.f_type == rustix::fs::PROC_SUPER_MAGIC);
     is_proc && path.is_symlink()
 }
 
-/// Whether a rename failed since the user of the command may not do it here.
+/// Whether a rename failed because the user may not do it here.
 fn is_refused(error: &io::Error) -> bool {
     let number = error.raw_os_error().unwrap_or(0);
     [libc::EACCES, libc::EPERM, libc::EBUSY, libc::EXDEV].contains(&number)
@@ -192,7 +192,7 @@ impl Source for HostTree {
                 .collect()
         });
         let mut names: Vec<Vec<u8>> = self.at(&node.path, read)?;
-        // The host's order means nothing, and differs from machine to machine.
+        // The host's order means nothing, and differs between machines.
         names.sort_unstable();
         Ok(names)
     }
@@ -214,7 +214,7 @@ impl Source for HostTree {
         let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // No holes to be found on this file system.
+            // This file system does not tell where holes are.
             Err(_) => return Ok(Some((offset, size))),
         };
         let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(size);
@@ -245,7 +245,7 @@ impl Source for HostTree {
         for name in names {
             match Self::value(&node.path, OsStr::from_bytes(name)) {
                 Ok(value) => found.push((name.to_vec(), value)),
-                // It went away, or it is not for us to read.
+                // The attribute was removed meanwhile, or the user may not read it.
                 Err(error) if is_unsupported(&error) => {}
                 Err(error) => return self.at(&node.path, Err(error)),
             }
@@ -268,7 +268,7 @@ impl HostTree {
                     .map(|()| None);
             }
             FileType::Directory => {
-                // Its owner must be able to fill it.
+                // The owner must be able to make files in it.
                 let filled = mode | Mode::RWXU;
                 return Ok(rustix::fs::mkdir(path, filled).map(|()| None)?);
             }
@@ -296,8 +296,8 @@ impl HostTree {
         Ok(())
     }
 
-    /// The permissions to set: without set-user-ID and set-group-ID where the file did not get its
-    /// owner.
+    /// Gives a file its owner. Returns the permissions to set: without set-user-ID and set-group-ID
+    /// if the file did not get the owner.
     fn give_owner(&self, node: &HostNode, meta: &Meta) -> Result<u16> {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
         let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -353,7 +353,7 @@ impl Target for HostTree {
         let mut path = node.path.clone();
         for _ in 0..SYMLINKS_MAX {
             let target = match std::fs::read_link(&path) {
-                // What a descriptor stands for is written to, not replaced.
+                // A descriptor's file is written to, not replaced.
                 Ok(_) if is_descriptor(&path) => break,
                 Ok(target) => target,
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
@@ -435,7 +435,7 @@ impl Target for HostTree {
         let to = dir.child(name);
         match std::fs::rename(&node.path, &to.path) {
             Ok(()) => Ok(true),
-            // A directory or a file that is kept by others, or another file system.
+            // The directory or the file belongs to others, or is on another file system.
             Err(error) if is_refused(&error) => Ok(false),
             Err(error) => self.at(&to.path, Err(error)),
         }
@@ -465,7 +465,8 @@ impl Target for HostTree {
         }
         let file = self.file(node)?;
         match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
-            // Not every file system can; then the complete contents beside it have to do.
+            // Not every file system can reserve; then the complete new contents beside the file are
+            // the safeguard.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(error) => self.at(&node.path, Err(error.into())),
         }
@@ -533,12 +534,12 @@ impl Target for HostTree {
             return Ok(false);
         }
         for xattr in self.xattrs(other)? {
-            // Capabilities go with the contents that had them.
+            // Capabilities were given to the old contents, and go with them.
             if xattr.0 != CAPABILITY && !self.set_xattr(node, &xattr)? {
                 return Ok(false);
             }
         }
-        // As the kernel has it where somebody but root writes to a file.
+        // As the kernel does when a user other than root writes to a file.
         let kept = match rustix::process::geteuid().is_root() {
             true => 0o7777,
             false => 0o1777,

@@ -13,8 +13,8 @@ use std::cell::Cell;
 pub struct ImageTree<'a> {
     pub(crate) image: &'a Image,
     umask: u16,
-    /// What is done at present is done under this group: the contents of a file are there before
-    /// its name is.
+    /// The group under which operations are done now: a file's contents are then on the disk before
+    /// its name.
     order: Cell<Option<GroupId>>,
 }
 
@@ -25,7 +25,7 @@ pub struct ImageNode {
 }
 
 impl<'a> ImageTree<'a> {
-    /// The tree of `image`; new files lose the permissions that the caller's umask names.
+    /// The tree of `image`; new files get their permissions less the caller's umask.
     pub fn new(image: &'a Image) -> ImageTree<'a> {
         ImageTree {
             image,
@@ -34,7 +34,7 @@ impl<'a> ImageTree<'a> {
         }
     }
 
-    /// Does something in the order that was begun.
+    /// Runs an operation in the order that was begun.
     fn run<R>(
         &self,
         path: &[u8],
@@ -322,7 +322,7 @@ impl Target for ImageTree<'_> {
 
     fn end_order(&self) {
         if let Some(group) = self.order.take() {
-            // It is ours, and engaged once: neither can fail.
+            // The group is ours, and engaged once: neither call can fail.
             let _ = self.image.engine.group_disengage(group);
             self.image.engine.group_close(group);
         }
@@ -349,10 +349,10 @@ impl Target for ImageTree<'_> {
             ..kept
         };
         let meta = self.meta(other)?;
-        // The owner first: changing it takes capabilities and set-user-ID away.
+        // The owner first: a change of owner removes capabilities and set-user-ID.
         self.finish(node, &meta, owner)?;
         for xattr in self.xattrs(other)? {
-            // Capabilities go with the contents that had them.
+            // Capabilities were given to the old contents, and go with them.
             if xattr.0 != CAPABILITY {
                 self.set_xattr(node, &xattr)?;
             }

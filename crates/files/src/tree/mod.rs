@@ -21,12 +21,12 @@ pub struct Meta {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) size_bytes: u64,
-    /// As the kernel's 32-bit encoding has it.
+    /// In the kernel's 32-bit encoding.
     pub(crate) device_number: u32,
     pub(crate) links: u32,
     pub(crate) accessed: Timestamp,
     pub(crate) modified: Timestamp,
-    /// Two names with the same identity are one file.
+    /// Identifies the file: two names with the same identity are one file.
     pub(crate) identity: (u64, u64),
 }
 
@@ -42,7 +42,7 @@ pub trait Source {
     type Node;
     /// Whether no directory can be reached by two names, unless the tree is corrupt.
     const STRICT: bool;
-    /// What a person calls it.
+    /// The node's name for people.
     fn name(&self, node: &Self::Node) -> String;
     /// Attributes of the node.
     fn meta(&self, node: &Self::Node) -> Result<Meta>;
@@ -60,13 +60,13 @@ pub trait Source {
     fn xattrs(&self, node: &Self::Node) -> Result<Vec<Xattr>>;
 }
 
-/// A tree that is written, and can be read.
+/// A tree that can be written and read.
 pub trait Target: Source {
-    /// What a person calls a name in a directory.
+    /// A directory's entry in words, for people.
     fn place(&self, dir: &Self::Node, name: &[u8]) -> String;
-    /// What is there already; symbolic links are not followed.
+    /// The file that already has a name; symbolic links are not followed.
     fn find(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, FileType)>>;
-    /// The directory and the name that a symbolic link leads to, through further links; nothing
+    /// The directory and the name that a symbolic link leads to, through further links; `None`
     /// where the name is no link.
     fn through(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Vec<u8>)>>;
     /// Makes a file of any type, owned by the user of the command.
@@ -77,43 +77,43 @@ pub trait Target: Source {
         meta: &Meta,
         link_target: &[u8],
     ) -> Result<Self::Node>;
-    /// Makes a regular file for the contents that a file in `dir` is to get, where nothing can be
-    /// made in `dir` itself. Nothing where there is no other place.
+    /// Makes a regular file elsewhere for the contents of a file whose directory takes no new
+    /// files. `None` where there is no other place.
     fn spool(&self) -> Result<Option<Self::Node>>;
-    /// Opens a special file, or the link of an open file, to write to it; nothing where there is
-    /// nothing to write to.
+    /// Opens a special file, or the link of an open file, to write to it; `None` where the tree has
+    /// nothing of the kind.
     fn stream(&self, node: &Self::Node) -> Result<Option<Self::Node>>;
-    /// Whether the contents of a file may be changed by the user of the command.
+    /// Whether the command's user may change the contents of a file.
     fn may_write(&self, node: &Self::Node) -> bool;
     /// Gives the node another name in the directory.
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
     /// Removes a file that is not a directory.
     fn remove(&self, node: &Self::Node) -> Result<()>;
-    /// Gives a file another name, in one step that a crash does not divide, and in place of what
-    /// has it. False where the user of the command may not.
+    /// Moves a file to another name, replacing a file there, in one step that no crash divides.
+    /// False where the command's user may not.
     fn rename(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<bool>;
     /// Writes the bytes at the offset, in bytes.
     fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<()>;
     /// Cuts or extends the file to the size, in bytes.
     fn set_size(&self, node: &Self::Node, size: u64) -> Result<()>;
-    /// Makes sure that the first `size` bytes of a file can be written without more space than
-    /// there is.
+    /// Reserves space for the first `size` bytes of a file, so that writing them cannot fail for
+    /// lack of it.
     fn reserve(&self, node: &Self::Node, size: u64) -> Result<()>;
     /// Makes a range read as zeros.
     fn punch(&self, node: &Self::Node, start: u64, end: u64) -> Result<()>;
-    /// The file of the host that holds the tree, where one does.
+    /// The file of the host that holds the tree; `None` for the host's own tree.
     fn image_file(&self) -> Option<(u64, u64)>;
     /// From now on [`sync`](Self::sync) has an effect.
     fn begin_order(&self) -> Result<()>;
-    /// What was done to a file reaches stable storage before what is done next.
+    /// Makes what was done to a file reach stable storage before what is done next.
     fn sync(&self, node: &Self::Node) -> Result<()>;
-    /// The end of what [`begin_order`](Self::begin_order) began.
+    /// Ends the order that [`begin_order`](Self::begin_order) began.
     fn end_order(&self);
-    /// Whether the attribute could be stored at all.
+    /// Sets an attribute. Returns whether the tree can store it at all.
     fn set_xattr(&self, node: &Self::Node, xattr: &Xattr) -> Result<bool>;
     /// Gives a file the owner, the permissions and the extended attributes of another one. False
-    /// where not all of them could be had.
+    /// where some of them could not be set.
     fn take_after(&self, node: &Self::Node, other: &Self::Node) -> Result<bool>;
-    /// Sets what `preserve` names, as the last thing done to a file.
+    /// Sets the attributes that `preserve` names, as the last step for a file.
     fn finish(&self, node: &Self::Node, meta: &Meta, preserve: Preserve) -> Result<()>;
 }

@@ -1,39 +1,39 @@
-//! A file on its way to its name.
+//! New contents of a file, complete before they take the file's name.
 //!
-//! A copy that fails must not cost the file it was to replace. So the new contents are complete,
-//! under a name beside it, before the old ones are touched; then, and this is the commit point, the
-//! new file takes the name in one step.
+//! A copy that fails must not cost the file that it was to replace. So the new contents are
+//! complete, under a name beside it, before the old ones are touched. Then the new file takes the
+//! name in one step, which is the commit point.
 //!
 //! Not every file can be replaced by another one: it may have further names, an owner or attributes
-//! that the user of the command cannot give away, or lie in a directory in which he may make
-//! nothing. It is overwritten then, as cp(1) does it: the space for that is reserved first, and the
-//! complete new contents go only after they are all in it.
+//! that the user cannot give to a new file, or be in a directory in which the user can make no
+//! files. Then it is overwritten, as cp(1) does it. Space for that is reserved first, and the
+//! complete copy of the new contents is removed only once all of them are in the file.
 
 use super::{Meta, Source, Target};
 use crate::error::{Error, Result};
 use backstitch_vfs::FileType;
 use std::cell::Cell;
 
-/// How much is copied at a time.
+/// Bytes that are copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// The longest part of a name that is kept in the name beside it; with what is added it stays below
+/// Bytes of a name that are kept in the name beside it, at most. With the addition that stays below
 /// 255 bytes.
 const KEPT_NAME_BYTES: usize = 200;
 
 /// How a file gets its name.
 enum Way<N> {
-    /// It has it already: nothing was there.
+    /// It has the name already: there was no file before.
     Direct,
-    /// It takes the name of what is there.
+    /// It replaces an existing file.
     Replace,
-    /// As [`Replace`](Way::Replace), with what a regular file keeps when its contents change.
+    /// As [`Replace`](Way::Replace), and keeps what a regular file keeps when its contents change.
     Succeed(N),
-    /// What is written goes into a special file.
+    /// It is a special file, into which the contents are written.
     Stream,
 }
 
-/// A file on its way to its name. It goes where [`keep`](Self::keep) is not called.
+/// A file that is being filled. It is removed unless [`keep`](Self::keep) is called.
 pub(crate) struct Staged<'a, T: Target> {
     what: &'static str,
     target: &'a T,
@@ -42,13 +42,13 @@ pub(crate) struct Staged<'a, T: Target> {
     way: Way<T::Node>,
     /// The file to fill.
     node: T::Node,
-    /// Whether it stays when this goes.
+    /// Whether the file stays when this is dropped.
     stays: Cell<bool>,
 }
 
 impl<'a, T: Target> Staged<'a, T> {
-    /// Makes the file that is to have the name `name` in `dir`, where `there` is now. A special
-    /// file is written to where the user `named` it.
+    /// Makes the file for the name `name` in `dir`, where `there` is now. If the user has `named` a
+    /// special file, that is written to instead.
     pub(crate) fn new(
         what: &'static str,
         target: &'a T,
@@ -83,13 +83,13 @@ impl<'a, T: Target> Staged<'a, T> {
         let beside = beside(target, dir, name)?;
         target.begin_order()?;
         let shown = Meta {
-            // Until it has those of the file that it replaces.
+            // Private until it gets the permissions of the file that it replaces.
             permissions: if succeeds { 0o600 } else { meta.permissions },
             ..*meta
         };
         let made = match target.create(dir, &beside, &shown, link_target) {
             Ok(made) => made,
-            // Where nothing can be made beside it, it can still be overwritten.
+            // If no file can be made beside it, it can still be overwritten.
             Err(error) => match succeeds.then(|| target.spool()) {
                 Some(Ok(Some(made))) => made,
                 _ => {
@@ -110,7 +110,7 @@ impl<'a, T: Target> Staged<'a, T> {
         &self.node
     }
 
-    /// Whether what is written goes into a special file, which keeps all else.
+    /// Whether the contents go into a special file, which keeps its other attributes.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.way, Way::Stream)
     }
@@ -119,7 +119,7 @@ impl<'a, T: Target> Staged<'a, T> {
         matches!(self.way, Way::Replace | Way::Succeed(_))
     }
 
-    /// An error as the user sees it, who knows nothing of the name beside.
+    /// An error in the user's terms: without the name beside.
     pub(crate) fn explained(&self, error: Error) -> Error {
         if !self.replaces() || self.stays.get() {
             return error;
@@ -134,7 +134,7 @@ impl<'a, T: Target> Staged<'a, T> {
         self.target.place(self.dir, self.name)
     }
 
-    /// Gives it its name, after `finish` has set what is kept of the original.
+    /// Calls `finish`, which sets what is kept of the original, and gives the file its name.
     pub(crate) fn keep(&self, finish: impl FnMut(&T::Node) -> Result<()>) -> Result<()> {
         self.give_name(finish)
             .map_err(|error| self.explained(error))
@@ -180,8 +180,7 @@ impl<'a, T: Target> Staged<'a, T> {
         }
     }
 
-    /// Puts the new contents into a file that is there, which has its space before it loses
-    /// anything.
+    /// Puts the new contents into an existing file. Its space is reserved before it loses anything.
     fn overwrite(&self, to: &T::Node) -> Result<()> {
         let from = &self.node;
         let size = self.target.meta(from)?.size_bytes;
@@ -220,8 +219,8 @@ impl<'a, T: Target> Staged<'a, T> {
 
 impl<T: Target> Drop for Staged<'_, T> {
     fn drop(&mut self) {
-        // A part of a file looks like the file. That it cannot be removed either is not what went
-        // wrong.
+        // A partial file must not be taken for the whole. An error of the removal is not the one to
+        // report.
         if !self.stays.get() && !self.is_stream() {
             let _ = self.target.remove(&self.node);
         }
@@ -231,7 +230,7 @@ impl<T: Target> Drop for Staged<'_, T> {
     }
 }
 
-/// Gives a file a further name, in place of what has it.
+/// Gives a file a further name, replacing the file that has it.
 pub(crate) fn link<T: Target>(
     target: &T,
     node: &T::Node,
@@ -254,7 +253,7 @@ pub(crate) fn link<T: Target>(
     renamed
 }
 
-/// A name in `dir` that is not taken, for what is to have the name `name`.
+/// A name in `dir` that is not taken, for the file that will get the name `name`.
 fn beside<T: Target>(target: &T, dir: &T::Node, name: &[u8]) -> Result<Vec<u8>> {
     let kept = &name[..name.len().min(KEPT_NAME_BYTES)];
     let mut number = std::process::id();

@@ -30,7 +30,7 @@ impl Comparison {
     }
 }
 
-/// A number of units; what is compared with it is rounded up to whole units.
+/// A number of units. The compared number is rounded up to whole units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Amount {
     comparison: Comparison,
@@ -83,7 +83,7 @@ pub(super) struct Age {
     comparison: Comparison,
     number: i64,
     unit_seconds: i64,
-    /// Part of a unit counts as one, as find(1) has it for minutes.
+    /// Whether a part of a unit counts as one, as for minutes in find(1).
     rounds_up: bool,
 }
 

@@ -1,9 +1,9 @@
 //! The raw layout: a volume (an image, a disk, a partition) as one file of its size.
 //!
 //! A program that keeps its own structure on a volume writes blocks, and no file system knows what
-//! they mean to each other. Here its writes go through the same store as a file system's: they are
+//! they mean to each other. Here its writes go through the same store as a file system's. They are
 //! patches, they can be put into patchgroups (Frost et al., SOSP 2007, §5: "raw block writes"), and
-//! what the groups say is kept.
+//! the order of the groups is kept.
 //!
 //! The root directory has one name, [`VOLUME_NAME`]: the volume. Its bytes are the volume's bytes,
 //! at the same places. Its size does not change; nothing can be made beside it or removed. Owners,
@@ -17,7 +17,7 @@
 //! * Nothing is written to the volume but what programs write: no mark that it is in use, nothing
 //!   at the unmount. So there is nothing to recover after a crash, and nothing that could tell that
 //!   there was one.
-//! * Journals are a file system's; [`LayoutKind::journal_host`] has none here.
+//! * There is no journal; [`LayoutKind::journal_host`] returns none.
 //!
 //! It depends on `layout` and what is below that.
 
@@ -32,20 +32,20 @@ pub use volume::VOLUME_NAME;
 /// Shows a volume as a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Raw {
-    /// Who owns the file and the directory that it is in.
+    /// The owner of the file and of its directory.
     pub uid: u32,
     /// Their group.
     pub gid: u32,
 }
 
-/// Blocks are as large as they can be up to this, a power of two.
+/// The largest block, in bytes; a block is a power of two.
 const MOST_BLOCK_BYTES: u64 = 4096;
-/// And no smaller than a sector.
+/// The smallest block: a sector.
 const LEAST_BLOCK_BYTES: u64 = 512;
 
 impl LayoutKind for Raw {
-    /// The largest block of which the device holds a whole number. What is behind the last whole
-    /// sector is not shown.
+    /// The largest block size that divides the device's size, without what is behind the last whole
+    /// sector: that is not shown.
     fn block_bytes(&self, device: &dyn BlockDevice) -> backstitch_layout::Result<u32> {
         let sectors = device.size_bytes() / LEAST_BLOCK_BYTES;
         if sectors == 0 {

@@ -9,13 +9,13 @@ use backstitch_ordering::{PatchId, Volume};
 
 use crate::Raw;
 
-/// What the volume is called in the root directory.
+/// The volume's name in the root directory.
 pub const VOLUME_NAME: &str = "volume";
 
 const ROOT: InodeNumber = InodeNumber(1);
 const FILE: InodeNumber = InodeNumber(2);
 
-/// What is known of an inode in memory only.
+/// The attributes of an inode, which are in memory only.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     permissions: u16,
@@ -33,9 +33,9 @@ pub(crate) struct RawVolume {
     root: Node,
     file: Node,
     read_only: Option<String>,
-    /// What was written last and waits for nothing: more can join it.
+    /// The patch of the last write if it waits for nothing: further writes can join it.
     run: PatchId,
-    /// What was written and may not be on stable storage yet.
+    /// The patches of writes that may not be on stable storage yet.
     unstable: Vec<PatchId>,
     prune_at: usize,
 }
@@ -54,7 +54,7 @@ impl RawVolume {
             block_bytes,
             blocks,
             root: node(0o755),
-            // As a disk's node.
+            // As for a disk's device node.
             file: node(0o600),
             read_only: request.read_only.then(|| "asked for".to_owned()),
             run: PatchId::COMMITTED,
@@ -75,7 +75,7 @@ impl RawVolume {
         }
     }
 
-    /// The inode is the volume's.
+    /// Refuses an inode that is not the volume's.
     fn check_file(inode: InodeNumber) -> Step<()> {
         match inode {
             FILE => Ok(()),
@@ -343,7 +343,7 @@ impl FileSystem for RawVolume {
         self.check_writable()?;
         Self::check_file(inode)?;
         match how {
-            // It is all there.
+            // All blocks are always there.
             Allocate::Reserve { .. } => match offset_bytes.checked_add(len_bytes) {
                 Some(end) if end <= self.size_bytes() => Ok(()),
                 _ => Err(Error::NoSpace.into()),
@@ -378,7 +378,7 @@ impl FileSystem for RawVolume {
         targets.extend_from_slice(&self.unstable);
     }
 
-    // Both inodes are always there.
+    // Both inodes always exist: there is nothing to count.
     fn hold(&mut self, _inode: InodeNumber) {}
 
     fn release(&mut self, _inode: InodeNumber) {}

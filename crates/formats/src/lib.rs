@@ -1,10 +1,10 @@
 //! The registry of layouts: the one place that names them.
 //!
-//! A layout is a crate of its format and its write path, and one of its tools; it is registered
-//! here by a line in [`ALL`] and its rules in [`RULES`]. Those above ask for one by the type that a
-//! user names or by what a device holds, hand it on as a [`Layout`], and use it through [`Tools`]
-//! and [`LayoutKind`]. [`Raw`] has no tools: it shows a volume as one
-//! file. Depends on all layouts; they know nothing of it.
+//! A layout consists of a crate for its format and write path, and one for its tools. It is
+//! registered here by a line in [`ALL`] and its rules in [`RULES`]. Crates above ask for one by the
+//! type that a user names or by what a device holds, pass it on as a [`Layout`], and use it through
+//! [`Tools`] and [`LayoutKind`]. [`Raw`] has no tools: it shows a volume as one file. This crate
+//! depends on all layouts; they know nothing of it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -34,7 +34,7 @@ pub const RULES: &[&[Site]] = &[Rule::SITES, ExtRule::SITES, UfsRule::SITES];
 #[derive(Clone, Copy)]
 pub struct Layout {
     tools: &'static dyn Tools,
-    /// Which of its types, in their order.
+    /// The index of the type among those that the layout makes.
     type_index: usize,
 }
 
@@ -55,8 +55,7 @@ impl Layout {
         }
     }
 
-    /// The name of its type: of the first one that the layout makes, unless it was asked for by
-    /// another one.
+    /// The name of the type: the layout's first one, unless another one was asked for.
     pub fn name(self) -> &'static str {
         let types = self.tools.types();
         types.get(self.type_index).map_or("", |(name, _)| name)
@@ -70,7 +69,7 @@ impl Layout {
             .map_or(&[], |(_, features)| features)
     }
 
-    /// What mounts such an image.
+    /// The part of the layout that mounts such an image.
     pub fn layout(self) -> &'static dyn LayoutKind {
         self.tools.layout()
     }
@@ -114,7 +113,7 @@ impl FromStr for Layout {
     }
 }
 
-/// The layout of file systems for which nobody names a type.
+/// The layout that is used where no type is named.
 pub const fn usual() -> Layout {
     ALL[0]
 }
@@ -147,12 +146,12 @@ pub fn named(name: &str) -> Option<(Layout, &'static [&'static str])> {
     })
 }
 
-/// The layout of what a device holds, by its magic number; `None` where nobody knows that.
+/// The layout of a device's file system, by its magic number; `None` where no layout knows it.
 pub fn found(device: &dyn BlockDevice) -> Option<Layout> {
     ALL.iter().copied().find(|layout| layout.is_on(device))
 }
 
-/// The same, and where nobody knows it the [`usual`] one, whose errors say what is missing.
+/// The same; where no layout knows it, the [`usual`] one, whose errors say what is missing.
 pub fn of(device: &dyn BlockDevice) -> Layout {
     found(device).unwrap_or_default()
 }
@@ -162,13 +161,13 @@ pub fn of(device: &dyn BlockDevice) -> Layout {
 pub struct FoundByCopy {
     /// The layout.
     pub layout: Layout,
-    /// Whether the rest of the device is as the copy says: most names stay in their directories.
-    /// Otherwise an earlier file system may have left the copy.
+    /// Whether the rest of the device agrees with the copy: most names stay in their directories.
+    /// Otherwise the copy may be left from an earlier file system.
     pub makes_sense: bool,
 }
 
-/// The layouts that a repair makes something of where nobody knows what a device holds: each finds
-/// a copy of a superblock of its own. Nothing is written.
+/// The layouts whose repair succeeds on a device that no layout recognises: each has found a copy
+/// of its superblock. Nothing is written.
 ///
 /// # Errors
 /// The device's, where nothing was found.
@@ -202,8 +201,8 @@ pub fn found_by_copies(
     }
 }
 
-/// Whether more names are kept than are lost: where they were, or (when the root is lost) within
-/// directories that move to `lost+found`.
+/// Whether more names are kept than lost. Kept are names that stay where they were, and (if the
+/// root is lost) names within directories that move to `lost+found`.
 fn most_names_stay(losses: &Losses) -> bool {
     let kept = losses.names_before - losses.names_gone + losses.moved_with_names;
     let nameless = losses.moved_to_lost_found - losses.moved_with_names;

@@ -2,8 +2,8 @@
 //!
 //! A `pg_t` is a descriptor. Every function returns -1 and sets `errno` where it fails.
 
-// The functions are called from C: their names are theirs, and descriptors and strings come as C
-// has them.
+// The functions are called from C: they have C's names, and take descriptors and strings as C has
+// them.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -36,7 +36,7 @@ fn with(group: c_int, body: impl FnOnce(BorrowedFd<'_>) -> io::Result<c_int>) ->
     if group < 0 {
         return result(Err(Errno::BADF.into()));
     }
-    // SAFETY: as with every call that takes a descriptor, the caller has it open until the call
+    // SAFETY: as with every call that takes a descriptor, the caller keeps it open until the call
     // returns; -1 was refused.
     result(body(unsafe { BorrowedFd::borrow_raw(group) }))
 }
@@ -64,13 +64,13 @@ pub unsafe extern "C" fn pg_supported(path: *const c_char) -> c_int {
     supported(unsafe { path_of(path) }).into()
 }
 
-/// A group of the file system of the current directory.
+/// Makes a group of the file system of the current directory.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_create() -> c_int {
     result(on::create(Path::new(".")).map(IntoRawFd::into_raw_fd))
 }
 
-/// A group of the file system that holds `path`.
+/// Makes a group of the file system that holds `path`.
 ///
 /// # Safety
 /// `path` is null or ends with a zero byte.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn pg_create_at(path: *const c_char) -> c_int {
     result(on::create(unsafe { path_of(path) }).map(IntoRawFd::into_raw_fd))
 }
 
-/// `after` comes after `before`.
+/// Makes the group `after` come after `before`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_depend(after: c_int, before: c_int) -> c_int {
     with(after, |after| {
@@ -88,13 +88,13 @@ pub extern "C" fn pg_depend(after: c_int, before: c_int) -> c_int {
     })
 }
 
-/// What the holders of the group do belongs to it.
+/// Engages the group: what its holders do from now on belongs to it.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_engage(group: c_int) -> c_int {
     with(group, |group| on::simple(Op::Engage, &[], group).map(|_| 0))
 }
 
-/// No longer.
+/// Disengages the group.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_disengage(group: c_int) -> c_int {
     with(group, |group| {
@@ -102,13 +102,13 @@ pub extern "C" fn pg_disengage(group: c_int) -> c_int {
     })
 }
 
-/// What is done under the group from now on comes after what was done under it before.
+/// Makes what is done under the group from now on come after what was done under it before.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_advance(group: c_int) -> c_int {
     with(group, |group| on::advance(group).map(|()| 0))
 }
 
-/// Puts the group onto stable storage.
+/// Puts everything done under the group onto stable storage.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_sync(group: c_int) -> c_int {
     with(group, |group| on::sync(group, Op::Sync).map(|()| 0))
@@ -125,7 +125,7 @@ pub extern "C" fn pg_close(group: c_int) -> c_int {
     0
 }
 
-/// A name for people.
+/// Gives the group a name for people.
 ///
 /// # Safety
 /// `name` ends with a zero byte.
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn pg_label(group: c_int, name: *const c_char) -> c_int {
     with(group, |group| on::simple(Op::Label, name, group).map(|_| 0))
 }
 
-/// Each operation under the group comes after the one before it.
+/// Makes each operation under the group come after the one before it.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_linear(group: c_int) -> c_int {
     with(group, |group| match on::simple(Op::Linear, &[], group)? {
@@ -151,19 +151,19 @@ pub extern "C" fn pg_linear(group: c_int) -> c_int {
     })
 }
 
-/// 1 where the group is on stable storage, 0 where not.
+/// 1 where everything done under the group is on stable storage, 0 where not.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_durable(group: c_int) -> c_int {
     with(group, |group| on::is_durable(group).map(c_int::from))
 }
 
-/// Waits until the group is on stable storage.
+/// Waits until everything done under the group is on stable storage.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_wait(group: c_int) -> c_int {
     with(group, |group| on::sync(group, Op::Wait).map(|()| 0))
 }
 
-/// A descriptor that is readable once the group is on stable storage.
+/// A descriptor that is readable once everything done under the group is on stable storage.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_notify(group: c_int) -> c_int {
     with(group, |group| on::notify(group).map(IntoRawFd::into_raw_fd))

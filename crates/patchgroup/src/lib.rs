@@ -2,7 +2,8 @@
 //! Dependencies*, SOSP 2007, §5).
 //!
 //! A program that replaces a file wants its new contents on the disk before the old ones are gone.
-//! `fsync` gives that by waiting until they are there; a patchgroup says it, and nobody waits:
+//! `fsync` ensures that by waiting until they are there. A patchgroup states the order, and nothing
+//! waits:
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -19,27 +20,29 @@
 //! # Ok(()) }
 //! ```
 //!
-//! No crash leaves neither `in` nor `out`. A group takes its dependencies first, then it is
-//! engaged, any number of times; once something depends on it, it is *sealed* and takes neither. So
-//! there can be no circles.
+//! After no crash both `in` and `out` are missing. A group takes its dependencies first, then it is
+//! engaged, any number of times. Once another group depends on it, it is *sealed*, and takes
+//! neither dependencies nor operations. So there can be no circles.
 //!
 //! # Who is in a group
 //!
-//! A group is a file descriptor, and what is done by a process that has it open belongs to the
-//! group while it is engaged. Children inherit it over `fork` and keep it over `exec`; it is closed
-//! by the last `close` or `exit`. Engagement belongs to the open description, as a file's offset
-//! does: each holder of the descriptor may engage and disengage it, for all holders. (The paper's
-//! groups are engaged for each process by itself; give a child a group of its own for that.)
+//! A group is a file descriptor. While the group is engaged, everything that a process does which
+//! has the descriptor open belongs to it. Children inherit the descriptor over `fork` and keep it
+//! over `exec`; the last `close` or `exit` closes the group. Engagement belongs to the open
+//! description, as a file's offset does: each holder of the descriptor may engage and disengage it,
+//! for all holders. (The paper's groups are engaged for each process by itself; give a child a
+//! group of its own for that.)
 //!
 //! What is written through a mapping belongs to the groups that are engaged when it is written
-//! back, at `msync`, `munmap` or the end of the process: do that before [`Group::disengage`].
+//! back, at `msync`, `munmap` or the end of the process: call `msync` or `munmap` before
+//! [`Group::disengage`].
 //!
-//! # Elsewhere
+//! # Without patchgroups
 //!
-//! On a file system without patchgroups, where the mount's process cannot be reached (another
-//! network namespace), and where the kernel gathers what is written before the mount sees it
-//! (`-o writeback_cache`), [`supported`] says no, and the same calls give the same order by
-//! `syncfs`: [`Group::depend`] waits until everything written so far is on stable storage.
+//! [`supported`] is false on a file system without patchgroups, where the mount's process cannot be
+//! reached (another network namespace), and where the kernel gathers what is written before the
+//! mount sees it (`-o writeback_cache`). There the same calls give the same order by `syncfs`:
+//! [`Group::depend`] waits until everything written so far is on stable storage.
 //!
 //! The same in C is in `include/patchgroup.h`, and in Python in `python/patchgroup.py`.
 //!
@@ -103,8 +106,8 @@ fn is_socket(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(seen.st_mode) == FileType::Socket)
 }
 
-/// Asks for something about groups, the first of which says where; `None` where they are of a file
-/// system without patchgroups.
+/// Sends a request about groups; the first one's socket leads to the mount. `None` where they are
+/// of a file system without patchgroups.
 fn ask(op: Op, argument: &[u8], groups: &[BorrowedFd<'_>]) -> io::Result<Option<OwnedFd>> {
     let Some(first) = groups.first() else {
         return Err(Errno::INVAL.into());
@@ -125,26 +128,26 @@ fn call(op: Op, argument: &[u8], groups: &[BorrowedFd<'_>]) -> io::Result<Option
     ask(op, argument, groups)?.map(|s| answer(&s)).transpose()
 }
 
-/// Everything written so far to the file system of the descriptor is on stable storage afterwards.
+/// Puts everything written so far to the descriptor's file system onto stable storage.
 fn sync_all(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     rustix::fs::syncfs(descriptor)?;
-    // It may be a mount of ours whose groups are out of reach, and the kernel does not tell such a
-    // mount of syncfs.
+    // It may be a mount of Backstitch whose groups cannot be reached. The kernel does not pass
+    // syncfs on to such a mount, so this attribute is set.
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::fsetxattr(descriptor, protocol::SYNC_XATTR, &[], flags) {
         Err(Errno::IO) => Err(Errno::IO.into()),
-        // No mount of ours, or one without writes.
+        // Another file system, or a read-only mount of Backstitch.
         _ => Ok(()),
     }
 }
 
-/// The calls on descriptors; a [`Group`] and a C program's number are both one.
+/// The calls on descriptors, which a [`Group`] and a C program's `pg_t` both are.
 mod on {
     use super::*;
 
     pub(crate) fn create(path: &Path) -> io::Result<OwnedFd> {
         let Ok(address) = address(path) else {
-            // Not closed by `exec` either.
+            // Without close-on-exec, as a group's descriptor.
             return Ok(rustix::fs::open(path, OFlags::RDONLY, Mode::empty())?);
         };
         let socket = match dial(&address, SocketFlags::empty()) {
@@ -198,7 +201,7 @@ mod on {
             None => {
                 sync_all(group)?;
                 let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-                // Of a pipe that is merely closed poll says "hung up" and not "readable".
+                // For a pipe that is merely closed, poll reports "hung up" and not "readable".
                 rustix::io::write(&writer, &[1])?;
                 Ok(reader)
             }
@@ -210,7 +213,7 @@ impl Group {
     /// Makes a group of the file system that holds `path`.
     ///
     /// # Errors
-    /// `ENOENT` and the like of the path; `EMFILE` where there are too many groups.
+    /// `ENOENT` and other errors of the path; `EMFILE` where there are too many groups.
     pub fn create_in(path: impl AsRef<Path>) -> io::Result<Group> {
         let descriptor = on::create(path.as_ref())?;
         Ok(Group { descriptor })
@@ -230,8 +233,8 @@ impl Group {
         on::depend(self.descriptor.as_fd(), before.descriptor.as_fd())
     }
 
-    /// From now on what the processes do that have the group open belongs to it. A group is engaged
-    /// or not, however often this is called.
+    /// Engages the group: what the processes that have it open do from now on belongs to it.
+    /// Calling this again has no further effect.
     ///
     /// # Errors
     /// `EINVAL` where it is sealed.
@@ -239,7 +242,7 @@ impl Group {
         on::simple(Op::Engage, &[], self.descriptor.as_fd()).map(drop)
     }
 
-    /// No longer.
+    /// Disengages the group.
     ///
     /// # Errors
     /// The system's.
@@ -255,8 +258,8 @@ impl Group {
         on::sync(self.descriptor.as_fd(), Op::Sync)
     }
 
-    /// Whether everything done under the group is on stable storage. Elsewhere nobody knows, and
-    /// the answer is no.
+    /// Whether everything done under the group is on stable storage. On a file system without
+    /// patchgroups that is not known, and the answer is no.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -264,8 +267,8 @@ impl Group {
         on::is_durable(self.descriptor.as_fd())
     }
 
-    /// Waits until everything done under the group is on stable storage, which somebody else brings
-    /// about.
+    /// Waits until everything done under the group is on stable storage. With patchgroups, no write
+    /// is asked for.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -282,7 +285,7 @@ impl Group {
         on::notify(self.descriptor.as_fd())
     }
 
-    /// A name for people, up to 200 bytes: in the log of the mount's process.
+    /// Gives the group a name, up to 200 bytes, for the log of the mount's process.
     ///
     /// # Errors
     /// `EINVAL` where it is too long.
@@ -293,8 +296,8 @@ impl Group {
         }
     }
 
-    /// What is done under the group from now on comes after everything that was done under it
-    /// before; it may be engaged. As a new group that depends on this one and takes its place.
+    /// Makes what is done under the group from now on come after everything that was done under it
+    /// before, as if a new group that depends on this one took its place. The group may be engaged.
     ///
     /// # Errors
     /// The system's.
@@ -314,9 +317,9 @@ impl Group {
         }
     }
 
-    /// From now on `fsync`, `fdatasync`, `msync` and renames that replace something, under the
-    /// group, wait for nothing: what is done after them comes after what was done before. With an
-    /// interval, that is put onto stable storage once an interval.
+    /// From now on `fsync`, `fdatasync`, `msync` and renames that replace a file do not wait, under
+    /// the group: what is done after them comes after what was done before. With an interval, what
+    /// was done so far is put onto stable storage once in each interval.
     ///
     /// # Errors
     /// As [`linear`](Self::linear).
@@ -331,7 +334,8 @@ impl Group {
         }
     }
 
-    /// The group's descriptor for children only: closed by `exec`, or (as at first) not.
+    /// Sets whether `exec` closes the group's descriptor, so that only children have it. At first
+    /// it does not.
     ///
     /// # Errors
     /// The system's.

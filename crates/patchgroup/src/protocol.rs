@@ -1,14 +1,14 @@
-//! What is said between a program and the process that serves a mount.
+//! The messages between a program and the process that serves a mount.
 //!
 //! The mount's root has an extended attribute, not listed, that holds the name of an abstract Unix
 //! socket. A connection to it begins with one message: the operation, its argument, and the
 //! descriptors that it is about. The answer is an error number and a value.
 //!
 //! **A descriptor is a group.** The connection that asked for a group ([`Op::Create`]) is that
-//! group for as long as anybody has it open: `fork` copies it, `exec` keeps it, `SCM_RIGHTS` passes
-//! it on, and the last close is its end, however a process ends. Everything else is asked on a
-//! connection of its own, with the group's descriptor attached: having it is the permission to use
-//! it.
+//! group as long as any process has it open: `fork` copies it, `exec` keeps it, `SCM_RIGHTS` passes
+//! it on, and the last close ends it, in whatever way a process ends. Everything else is asked on a
+//! connection of its own, with the group's descriptor attached: having the descriptor is the
+//! permission to use the group.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,39 +22,40 @@ use rustix::net::{
 /// The extended attribute of a mount's root that names the socket.
 pub const SOCKET_XATTR: &str = "system.backstitch.patchgroups";
 
-/// Setting this extended attribute of anything in a mount puts all changes of the mount onto stable
-/// storage before it returns. The kernel tells only virtiofs and fuseblk mounts of syncfs(2).
+/// Setting this extended attribute of any file in a mount puts all changes of the mount onto stable
+/// storage before it returns. It is needed because the kernel passes syncfs(2) on to virtiofs and
+/// fuseblk mounts only.
 pub const SYNC_XATTR: &str = "system.backstitch.sync";
 
-/// No request has more descriptors.
+/// The most descriptors of a request.
 const MOST_DESCRIPTORS: usize = 4;
-/// No request is longer.
+/// The longest request, in bytes.
 const MOST_BYTES: usize = 256;
 
-/// What is asked.
+/// A request's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Makes a group of the connection, whose own end is attached.
+    /// Makes the connection a group; its own descriptor is attached.
     Create,
     /// The first group attached comes after the second.
     Depend,
     /// What the holders of the group do from now on belongs to it.
     Engage,
-    /// No longer.
+    /// Ends that.
     Disengage,
     /// Puts everything done under the group onto stable storage.
     Sync,
-    /// Whether it is; the value is 1 or 0.
+    /// Whether everything done under the group is on stable storage; the value is 1 or 0.
     IsDurable,
-    /// Answers once it is.
+    /// Answers once everything done under the group is on stable storage.
     Wait,
     /// Gives the group a name for people.
     Label,
     /// Each operation under the group comes after the one before it.
     Linear,
-    /// An fsync, or a rename that replaces something, under the group waits for nothing: what comes
-    /// after it comes after what was done before it. The argument is after how many milliseconds
-    /// that is put onto stable storage, 0 for whenever.
+    /// Under the group, an fsync or a rename that replaces a file does not wait: what comes after
+    /// it comes after what was done before it. The argument is the time in milliseconds after which
+    /// that is put onto stable storage, 0 for no limit.
     Order,
     /// What is done under the group from now on comes after what was done under it before.
     Advance,
@@ -80,10 +81,10 @@ impl Op {
     }
 }
 
-/// A request as it came.
+/// A request that was received.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The operation.
     pub op: Op,
     /// Its argument.
     pub argument: Vec<u8>,
@@ -112,11 +113,11 @@ pub fn send_request(
     Ok(())
 }
 
-/// Takes a request off a connection without waiting for it.
+/// Receives a request from a connection without waiting.
 ///
 /// # Errors
-/// `EAGAIN` where there is none yet, `EPROTO` where it is none, `EPIPE` where the other side is
-/// gone.
+/// `EAGAIN` where there is none yet, `EPROTO` where the message is no request, `EPIPE` where the
+/// other side is gone.
 pub fn receive_request(socket: impl AsFd) -> io::Result<Request> {
     let mut bytes = [0; MOST_BYTES];
     let mut space = [MaybeUninit::uninit();
@@ -153,7 +154,7 @@ pub fn encode_answer(errno: i32, value: i32) -> [u8; 8] {
 /// The value of an answer.
 ///
 /// # Errors
-/// The one that it says, or `EPROTO` where it is none.
+/// The error number in the answer, or `EPROTO` where the message is no answer.
 pub fn decode_answer(bytes: &[u8]) -> io::Result<i32> {
     let (errno, value) = match bytes {
         [a, b, c, d, e, f, g, h] => (

@@ -1,4 +1,4 @@
-//! Where there are no groups the same calls keep the order by waiting.
+//! Without patchgroups the same calls keep the order by waiting.
 
 use super::*;
 
@@ -21,8 +21,8 @@ fn elsewhere_the_same_calls_keep_the_order_by_waiting() {
     assert_eq!(other.linear().unwrap_err().raw_os_error(), Some(95));
 }
 
-/// What is written under the first of two groups is on the disk once the second depends on it:
-/// there is nobody who would keep the order.
+/// What is written under the first of two groups is on the disk once the second depends on it: no
+/// patchgroup keeps the order here.
 const BY_WAITING: &str = "
 import patchgroup
 assert not patchgroup.supported('.')
@@ -48,7 +48,7 @@ fn python_by_waiting(bench: &Bench, command: &[&str]) {
     assert_eq!(bench.after_a_crash("apart/first").unwrap(), b"first");
 }
 
-/// The same from this process, by the library.
+/// The same in this process, with the library.
 fn library_by_waiting(bench: &Bench) {
     let (first, second) = (bench.group(), bench.group());
     first.engage().unwrap();

@@ -1,5 +1,5 @@
-//! Who is in a group: children, threads, orphans, containers, other users; and what is left when
-//! they end.
+//! Which processes are in a group: children, threads, orphans, containers, other users; and that
+//! nothing is left when they end.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn children_threads_and_orphans_are_in_the_group_and_nobody_else_is() {
     group.set_close_on_exec(false).unwrap();
     group.label("everybody who has it").unwrap();
     group.engage().unwrap();
-    // A child, its child over exec, and one whose parents are gone when it writes.
+    // A child, its child through exec, and an orphan, whose parents are gone when it writes.
     bench.shell(
         "echo child > child; sh -c 'exec dd if=/dev/zero of=over bs=5000 count=1' 2>/dev/null",
     );
@@ -52,11 +52,11 @@ fn a_container_s_processes_are_in_the_group_and_so_is_a_vfork_s_child() {
     let Some(bench) = Bench::new() else { return };
     let group = bench.group();
     group.engage().unwrap();
-    // Started by vfork, as the library does it where it can.
+    // A child started by vfork, which the library uses if it can.
     let vfork = "import subprocess; subprocess.run(['sh', '-c', 'echo v > vforked'], close_fds=False, check=True)";
     let in_python = format!("python3 -c \"{vfork}\"");
     bench.shell(&in_python);
-    // Its processes have numbers of their own; the mount's process sees others for them.
+    // In a container processes have other numbers than those that the mount's process sees.
     let contained = rustix::process::geteuid().is_root();
     if contained {
         bench.shell(
@@ -73,7 +73,7 @@ fn a_container_s_processes_are_in_the_group_and_so_is_a_vfork_s_child() {
     bench.end();
 }
 
-/// A user passes its group to root, who has the descriptor from then on and knows nothing of it.
+/// A user passes its group to root, which has the descriptor from then on without knowing of it.
 const PASSED_ON: &str = "
 import os, patchgroup, socket, sys
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -149,12 +149,12 @@ fn a_process_that_is_killed_leaves_nothing_behind() {
         assert!(since.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The child has the group alone; then nobody has it.
+    // The child is the only holder, then there is none.
     drop(group);
     assert_eq!(bench.engine.stats().patchgroups.engaged, 1);
     child.kill().unwrap();
     child.wait().unwrap();
-    // Many who forget it.
+    // Many children that end without closing it.
     let group = bench.group();
     group.engage().unwrap();
     bench.shell("i=0; while [ $i -lt 1000 ]; do ( echo $i > f$i ) & i=$((i+1)); done; wait");
@@ -187,8 +187,8 @@ fn a_descriptor_that_is_no_group_is_refused() {
     };
     let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
     let null = File::open("/dev/null").unwrap();
-    // Somebody else's socket for one's own: its holders would be in a group that they know nothing
-    // of.
+    // Attaching another socket than the connection's own: its holders would be in a group without
+    // knowing of it.
     assert_eq!(ask(protocol::Op::Create, &[one.as_fd()]), Some(22));
     assert_eq!(ask(protocol::Op::Create, &[group.as_fd()]), Some(22));
     assert_eq!(ask(protocol::Op::Create, &[]), Some(22));

@@ -40,7 +40,7 @@ fn c_program_with(library: &str) {
         .current_dir(bench.dir.path())
         .status();
     assert!(done.unwrap().success());
-    // It wrote "new", after it "flag", and synced that; what it did last it left alone.
+    // It wrote "new", then "flag", and synced that; what it did last it did not sync.
     assert_eq!(bench.after_a_crash("new").unwrap(), b"contents");
     assert!(bench.after_a_crash("flag").is_some());
     assert_eq!(bench.after_a_crash("apart/last"), None);

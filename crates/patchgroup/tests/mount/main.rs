@@ -1,7 +1,7 @@
-//! Patchgroups of a real mount: who is in a group, what becomes of it when processes end, from
-//! Rust, C and Python.
+//! Patchgroups of a real mount: which processes are in a group, and what happens when they end;
+//! from Rust, C and Python.
 //!
-//! What is in a group is on the disk once the group was synced, and nothing else is: the mount
+//! Changes in a group are on the disk once the group was synced, and nothing else is: the mount
 //! writes nothing by itself meanwhile.
 
 mod elsewhere;
@@ -60,7 +60,7 @@ struct Bench {
     mounted: Mounted,
     dir: tempfile::TempDir,
     ordering: Ordering,
-    /// Children that another test starts would inherit this one's groups.
+    /// Only one test at a time: children of another test would inherit this one's groups.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -70,7 +70,7 @@ const APART: &str = "apart";
 static ALONE: Mutex<()> = Mutex::new(());
 
 impl Bench {
-    /// `None` where FUSE mounts cannot be made.
+    /// `None` where no FUSE mount can be made.
     fn new() -> Option<Bench> {
         Bench::under(Ordering::SOFT, &FrontOptions::default())
     }
@@ -100,8 +100,8 @@ impl Bench {
             Engine::mount(device.clone(), usual().layout(), &options).expect("the engine mounts");
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mounted = spawn(engine.clone(), dir.path(), front).expect("FUSE mounts");
-        // Changes of one block of names may go to the disk together: what is to stay behind is made
-        // in another directory.
+        // Changes of one directory block may go to the disk together. Names that must not get there
+        // are therefore made in another directory.
         fs::create_dir(dir.path().join(APART)).unwrap();
         engine.sync().unwrap();
         Some(Bench {
@@ -122,7 +122,7 @@ impl Bench {
         Group::create_in(self.dir.path()).unwrap()
     }
 
-    /// Runs a shell in the mount; it inherits the descriptors of groups.
+    /// Runs a shell in the mount; it inherits the groups' descriptors.
     fn shell(&self, script: &str) {
         let done = Command::new("sh")
             .args(["-ec", script])
@@ -131,7 +131,7 @@ impl Bench {
         assert!(done.unwrap().success(), "{script}");
     }
 
-    /// What a crash now would leave of a file; `None` where it has no name.
+    /// The contents of a file after a crash at this moment; `None` where it has no name.
     fn after_a_crash(&self, name: &str) -> Option<Vec<u8>> {
         let device = Arc::new(MemoryDevice::from_bytes(self.device.memory.snapshot()));
         let options = MountOptions {
@@ -155,7 +155,7 @@ impl Bench {
             .load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Waits until no group is left, and takes the mount off.
+    /// Waits until no group is left, and unmounts.
     fn end(self) {
         let since = Instant::now();
         loop {
@@ -217,7 +217,7 @@ fn what_is_done_after_an_advance_comes_after_what_was_done_before() {
     group.advance().unwrap();
     fs::write(bench.path("apart/second"), "2").unwrap();
     group.disengage().unwrap();
-    // Not engaged it advances as well.
+    // A group that is not engaged can advance as well.
     group.advance().unwrap();
     sync("apart/second");
     assert_eq!(bench.after_a_crash("first").unwrap(), b"1");
@@ -242,7 +242,8 @@ fn groups_keep_their_order_under_every_journal() {
         let (write, remove) = (bench.group(), bench.group());
         write.engage().unwrap();
         fs::write(bench.path("out"), vec![8; 9000]).unwrap();
-        // In place: contents that go past a metadata journal but for the group.
+        // Overwritten in place: without the group these contents would not go through the journal
+        // (except under `full`).
         let old = File::options().write(true).open(bench.path("old"));
         old.unwrap().write_all(&[2; 5000]).unwrap();
         write.disengage().unwrap();
@@ -261,7 +262,7 @@ fn groups_keep_their_order_under_every_journal() {
     }
 }
 
-/// Whether poll shows the descriptor as readable, within `seconds` and a little more.
+/// Whether poll reports the descriptor as readable, within `seconds` and a little more.
 fn is_readable(descriptor: &impl AsFd, seconds: i64) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::new(descriptor, PollFlags::IN)];
@@ -302,7 +303,7 @@ fn under_order_an_fsync_waits_for_nothing_and_keeps_the_order() {
     );
     assert_eq!(bench.flushes(), before, "an fsync waited");
     group.disengage().unwrap();
-    // The last thing asked for brings all that came before it.
+    // Syncing the last change brings everything before it to the disk.
     let last = fs::metadata(bench.path("last")).map(|_| ()).and_then(|()| {
         let file = File::open(bench.path("last"))?;
         file.sync_all()

@@ -215,3 +215,34 @@ fn discards_are_logged_where_the_device_takes_them() {
     assert_eq!(found[0].flags, EntryFlags::DISCARD);
     assert_eq!((found[0].offset_bytes, found[0].len_bytes), (4096, 8192));
 }
+
+/// A log can state the discard of whole sectors only.
+#[test]
+fn the_ends_of_a_discard_within_sectors_are_logged_as_writes() {
+    let (dir, path) = scratch();
+    let file = FileDevice::create(&dir.path().join("disk.img"), 1 << 16).unwrap();
+    let device = LoggingDevice::new(Arc::new(file), LogWriter::create(&path).unwrap());
+    device.write(0, &[7; 16384]).unwrap();
+    for (offset_bytes, len_bytes) in [(100, 1000), (4000, 8300), (13000, 40), (13300, 48)] {
+        if !device.discard(offset_bytes, len_bytes).unwrap() {
+            return; // The host's file system cannot.
+        }
+    }
+    let mut there = vec![0; 16384];
+    device.read(0, &mut there).unwrap();
+    drop(device);
+    let mut replayed = vec![0; 16384];
+    for entry in entries(&path).unwrap() {
+        let at = entry.offset_bytes as usize;
+        let range = &mut replayed[at..at + entry.len_bytes as usize];
+        match entry.flags.contains(EntryFlags::DISCARD) {
+            true => range.fill(0),
+            false => range.copy_from_slice(&data(&path, &entry)),
+        }
+    }
+    assert!(replayed == there);
+    assert_eq!(
+        (there[99], there[100], there[1099], there[1100]),
+        (7, 0, 0, 7)
+    );
+}

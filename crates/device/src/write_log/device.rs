@@ -64,24 +64,32 @@ impl LoggingDevice {
         state.latch(&self.inner.name(), done)
     }
 
-    /// Adds a request to the log as whole sectors. The device below has it already, so the rest of
-    /// its first and last sector is read from there.
+    /// Adds a request to the log as whole sectors.
     fn log_write(&self, state: &mut State, request: &WriteRequest) -> Result<()> {
         let len = request.len_bytes();
+        if !len.is_multiple_of(SECTOR) || !request.offset_bytes.is_multiple_of(SECTOR) {
+            return self.log_sectors_of(state, request.offset_bytes, len);
+        }
         if len == 0 {
             return Ok(());
         }
-        let start = request.offset_bytes / SECTOR * SECTOR;
-        let end = (request.offset_bytes + len).next_multiple_of(SECTOR);
-        let data = if end - start == len {
-            request.buffers.concat()
-        } else {
-            let mut data = vec![0; (end - start) as usize];
-            // A device may end with part of a sector.
-            let there = end.min(self.inner.size_bytes()) - start;
-            self.inner.read(start, &mut data[..there as usize])?;
-            data
-        };
+        let data = request.buffers.concat();
+        let done = (state.writer).write(request.offset_bytes, &data, EntryFlags::default());
+        state.latch(&self.inner.name(), done)
+    }
+
+    /// Adds a write of the sectors that hold these bytes to the log. The device below has the bytes
+    /// already, and so the sectors are read from there.
+    fn log_sectors_of(&self, state: &mut State, offset_bytes: u64, len_bytes: u64) -> Result<()> {
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let start = offset_bytes / SECTOR * SECTOR;
+        let end = (offset_bytes + len_bytes).next_multiple_of(SECTOR);
+        let mut data = vec![0; (end - start) as usize];
+        // A device may end with part of a sector.
+        let there = end.min(self.inner.size_bytes()) - start;
+        self.inner.read(start, &mut data[..there as usize])?;
         let done = state.writer.write(start, &data, EntryFlags::default());
         state.latch(&self.inner.name(), done)
     }
@@ -150,15 +158,17 @@ impl BlockDevice for LoggingDevice {
         if !self.inner.discard(offset_bytes, len_bytes)? {
             return Ok(false);
         }
-        // The log can state whole sectors only. It says nothing of the rest of the range, which
-        // became zeros too.
-        let whole = offset_bytes.next_multiple_of(SECTOR);
-        let end = (offset_bytes + len_bytes) / SECTOR * SECTOR;
-        if whole >= end {
-            return Ok(true);
+        // The log can state whole sectors only. Parts of sectors at the ends became zeros too, and are
+        // logged as writes.
+        let range_end = offset_bytes + len_bytes;
+        let whole = offset_bytes.next_multiple_of(SECTOR).min(range_end);
+        let end = (range_end / SECTOR * SECTOR).max(whole);
+        self.log_sectors_of(&mut state, offset_bytes, whole - offset_bytes)?;
+        if whole < end {
+            let done = state.writer.discard(whole, end - whole);
+            state.latch(&self.inner.name(), done)?;
         }
-        let done = state.writer.discard(whole, end - whole);
-        state.latch(&self.inner.name(), done)?;
+        self.log_sectors_of(&mut state, end, range_end - end)?;
         Ok(true)
     }
 

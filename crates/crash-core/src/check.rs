@@ -12,16 +12,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How much of the beginning, and of the end, of a check's output is kept.
+/// Bytes that are kept of the beginning of a check's output, and as many of its end.
 const OUTPUT_BYTES: usize = 4096;
-/// How long output may still come when the check has ended: something that it left behind may hold
-/// the pipe open.
+/// How long to go on reading output once the check has ended. A process that it left behind may
+/// hold the pipe open for ever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A directory for a state and what its check is given, which goes away with its owner.
+/// A directory for a state and for the files that its check is given. It is removed when it is
+/// dropped.
 ///
 /// # Errors
-/// [`StepError::Host`] where none can be made.
+/// [`StepError::Host`] if it cannot be made.
 pub fn scratch_directory() -> StepResult<TempDir> {
     tempfile::Builder::new()
         .prefix("backstitch-crash-")
@@ -32,10 +33,11 @@ pub fn scratch_directory() -> StepResult<TempDir> {
 /// A command that judges states.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What `sh -c` is to run. It finds the state's path in `$1` and `$BACKSTITCH_IMAGE`, and in
-    /// `$BACKSTITCH_MARKS` that of a file with the marks that have passed, a line each.
+    /// The command for `sh -c`. The state's path is in `$1` and `$BACKSTITCH_IMAGE`;
+    /// `$BACKSTITCH_MARKS` is the path of a file that lists the marks passed before the crash, one
+    /// a line.
     pub command: String,
-    /// How long it may take; longer is a failure.
+    /// How long it may run; a check that takes longer has failed.
     pub timeout: Duration,
 }
 
@@ -68,8 +70,8 @@ impl Check {
         )
     }
 
-    /// Runs the command on whatever is at `state`, which becomes its `$1`. It finds further paths
-    /// in its environment; what it prints of them is replaced by the variables' names.
+    /// Runs the command on the state at `state`, which becomes `$1`. Further paths are in its
+    /// environment; in what it prints these paths are replaced by the variables' names.
     ///
     /// # Errors
     ///
@@ -93,7 +95,7 @@ impl Check {
             .process_group(0)
             .spawn()
             .map_err(&failed)?;
-        // It holds the pipe's other end.
+        // The command holds the pipe's other end, so without this the reader never sees its end.
         drop(command);
         let output = collect(reader);
         let status = self.wait(&mut child).map_err(&failed)?;
@@ -102,7 +104,7 @@ impl Check {
         self.verdict(status, output)
     }
 
-    /// Waits for the end, or for the time to run out; nothing is returned then.
+    /// Waits for the end. `None` if the time runs out first.
     fn wait(&self, child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| std::io::Error::other("a process without a number"))?;
@@ -121,7 +123,7 @@ impl Check {
                 Ok(_) => break true,
             }
         };
-        // Not waited for yet, so the group's number is still its own.
+        // The child is not reaped yet, so no other group can have this number.
         let _ = kill_process_group(pid, Signal::KILL);
         let status = child.wait()?;
         Ok(ended.then_some(status))
@@ -147,7 +149,7 @@ impl Check {
     }
 }
 
-/// Reads everything, and keeps the beginning and the end.
+/// Reads the output to its end, and keeps its first and last bytes.
 fn collect(mut reader: PipeReader) -> Receiver<Vec<u8>> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
@@ -165,13 +167,13 @@ fn collect(mut reader: PipeReader) -> Receiver<Vec<u8>> {
             head.extend_from_slice(format!("\n… {lost} bytes …\n").as_bytes());
         }
         head.extend_from_slice(&tail);
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = send.send(head);
     });
     receive
 }
 
-/// Output that does not depend on where the state happened to be.
+/// The output with variables' names in place of paths, so that it is the same in every run.
 fn anonymous(output: &[u8], paths: &[(&str, &Path)]) -> String {
     let mut text = String::from_utf8_lossy(output).into_owned();
     for (name, path) in paths {

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use crate::image::Fork;
 use crate::recovered::{Recovered, Recoveries};
 
-/// What of a moment may be on the disk or not.
+/// The patches of a moment, or the blocks of a batch: pieces each of which a crash may lose.
 pub trait Choices {
     /// How many pieces there are.
     fn count(&self) -> usize;
@@ -25,13 +25,13 @@ pub trait Choices {
     /// The pieces that must be on the disk before this one. Their numbers are smaller.
     fn befores(&self, piece: usize) -> &[usize];
 
-    /// Which block one is of.
+    /// The block that this piece changes.
     fn block(&self, piece: usize) -> u64;
 
-    /// Whether it is a file's contents.
+    /// Whether this piece is a file's contents.
     fn is_contents(&self, piece: usize) -> bool;
 
-    /// The image with these, and its fingerprint.
+    /// The image with these pieces, and its fingerprint.
     fn state(&mut self, included: &[bool]) -> (Fork, u128);
 
     /// The fingerprint alone.
@@ -40,11 +40,11 @@ pub trait Choices {
     }
 }
 
-/// A state that stands for its class.
+/// A state that represents its class.
 pub struct State {
     /// Which pieces are there.
     pub included: Vec<bool>,
-    /// What identifies the image.
+    /// The image's fingerprint.
     pub fingerprint: u128,
     /// What recovery does to it.
     pub recovered: Rc<Recovered>,
@@ -58,7 +58,7 @@ impl State {
         included: Vec<bool>,
     ) -> State {
         let fingerprint = choices.fingerprint(&included);
-        // Most of what is looked at was seen at a moment before.
+        // Most states were already seen at an earlier moment.
         let known = recoveries.known(fingerprint);
         State {
             recovered: known.unwrap_or_else(|| recoveries.of(&choices.state(&included).0)),
@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-/// Looks at a state, whose image the choices make; false where no more are wanted.
+/// Called with each state; the choices make its image. Returns false to end the visit.
 pub type Emit<'a> = &'a mut dyn FnMut(State, &mut dyn Choices) -> bool;
 
 /// Visits one state of each class, until `emit` says no or there were more than `limit` classes.
@@ -97,17 +97,17 @@ struct Visitor<'v> {
     emit: Emit<'v>,
 }
 
-/// For each piece whether it is there; `None` where that is open.
+/// For each piece whether it is on the disk; `None` while that is undecided.
 type Chosen = Vec<Option<bool>>;
 
 impl Visitor<'_> {
-    /// The state with what was chosen to be there, and nothing else.
+    /// The state in which only the pieces that were decided to be there are on the disk.
     fn look(&mut self, chosen: &Chosen) -> State {
         let included: Vec<bool> = chosen.iter().map(|is| *is == Some(true)).collect();
         State::of(self.choices, self.recoveries, included)
     }
 
-    /// Everything that may follow from what was chosen. False where that is to end.
+    /// Visits the classes that follow from these decisions. False if the visit is to end.
     fn descend(&mut self, mut chosen: Chosen, state: State) -> bool {
         loop {
             let is_next = |piece: &usize| {
@@ -123,13 +123,13 @@ impl Visitor<'_> {
             if !self.descend(with, next) {
                 return false;
             }
-            // Without it the image is the one that was looked at.
+            // Without the piece the image is the one that was just looked at.
             self.leave_out(&mut chosen, piece);
         }
     }
 
-    /// The choices with an open piece there, and what it needs. That is open or there, for what
-    /// needs something left out is left out.
+    /// The decisions with an undecided piece there, and everything that it needs. None of that was
+    /// left out, since a piece is left out together with all that need it.
     fn with(&self, chosen: &Chosen, piece: usize) -> Chosen {
         let mut with = chosen.clone();
         let mut stack = vec![piece];
@@ -142,7 +142,7 @@ impl Visitor<'_> {
         with
     }
 
-    /// Leaves an open piece out, and what needs it. Nothing that is there does.
+    /// Leaves out an undecided piece and all that need it. None of these was decided to be there.
     fn leave_out(&self, chosen: &mut Chosen, piece: usize) {
         chosen[piece] = Some(false);
         for after in piece + 1..chosen.len() {
@@ -154,7 +154,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// The state of a class, and those with contents that are still open.
+    /// Visits the state of a class, then those that differ in contents still undecided.
     fn end(&mut self, chosen: &Chosen, state: State) -> bool {
         if self.left == 0 {
             return false;
@@ -204,8 +204,8 @@ mod tests {
 
     use crate::formatted::ImageOptions;
 
-    /// Blocks that are zeros or not, of a file system with a journal in which nothing needs to be
-    /// recovered.
+    /// A file system with a journal that needs no recovery. Each piece decides whether a block has
+    /// contents or is zeros.
     struct Blocks {
         base: Fork,
         blocks: Vec<u64>,
@@ -244,8 +244,8 @@ mod tests {
         (0..set.len()).all(|at| !set[at] || befores[at].iter().all(|before| set[*before]))
     }
 
-    /// Every closed set belongs to one class, with the same result of the recovery; and no two
-    /// classes are of one result.
+    /// Every closed set belongs to one class, and recovery makes the same of it as of its class. No
+    /// two classes have the same result.
     #[test]
     fn classes_are_what_recovery_tells_apart() {
         let base = ImageOptions::default().make_journaled().unwrap();

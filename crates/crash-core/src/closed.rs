@@ -1,10 +1,11 @@
 //! The sets of patches that hold, for each of their patches, what must be on disk before it.
 //!
-//! Sets instead of sequences of writes: every order in which the same patches reach the disk leads
-//! to the same set, so all of those are one state. There are fewer still, because some patches do
-//! not interact with each other: contents of files, bits of bitmaps. Of these not every combination is
-//! taken. Each set of the other patches is combined with none of them, with all of them, with all but
-//! each one, and with each one alone, as far as dependencies leave a choice.
+//! Sets are visited instead of sequences of writes: every order in which the same patches reach the
+//! disk leads to the same set, so all of those are one state. There are fewer still, because some
+//! patches do not interact with each other: contents of files, bits of bitmaps. Of these
+//! *independent* patches not every combination is taken. Each set of the other, *ordered* patches
+//! is combined with none of them, with all of them, with all but each one, and with each one alone,
+//! as far as dependencies leave a choice.
 
 use crate::frontier::Node;
 use fastrand::Rng as Random;
@@ -12,8 +13,8 @@ use fastrand::Rng as Random;
 /// How many sets to visit at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// More sets of patches than this are not all visited, but sampled. Contents and bits of bitmaps
-    /// are not counted.
+    /// More sets of patches than this are not all visited, but sampled. Contents and bits of
+    /// bitmaps are not counted.
     pub exhaustive: usize,
     /// How many random sets are visited then.
     pub samples: usize,
@@ -22,15 +23,15 @@ pub struct Bounds {
 /// How many of the sets were visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// All of them; of contents not every combination, but one at a time.
+    /// All of them, but contents only one at a time instead of in every combination.
     Everything,
     /// As [`Everything`](Self::Everything), with bits of bitmaps one at a time as well.
     Reduced,
-    /// Some.
+    /// A sample of them.
     Sampled,
 }
 
-/// The most sets up to which bits of bitmaps are taken in every combination.
+/// Up to this many sets, bits of bitmaps are taken in every combination too.
 const WITH_BITS: usize = 200;
 
 /// Visits the sets.
@@ -68,7 +69,7 @@ pub fn sample(nodes: &[Node], samples: usize, random: &mut Random, emit: &mut dy
     sets.sample(samples, random);
 }
 
-/// Some of the patches, with what must be there before them.
+/// A random set of patches, with all that must be on disk before them.
 pub fn some(nodes: &[Node], random: &mut Random) -> Vec<bool> {
     let density = 1 + random.usize(..15);
     let mut included = vec![false; nodes.len()];
@@ -81,19 +82,19 @@ pub fn some(nodes: &[Node], random: &mut Random) -> Vec<bool> {
 
 struct Sets<'a> {
     nodes: &'a [Node],
-    /// The nodes that are not judged for themselves.
+    /// The ordered nodes.
     ordered: Vec<usize>,
-    /// For each of them, those among them that must be there before it, directly or by way of
-    /// others.
+    /// For each of them, the ordered nodes that must be there before it, with only independent ones
+    /// between.
     ordered_befores: Vec<Vec<usize>>,
-    /// The nodes that are judged for themselves.
+    /// The independent nodes.
     independent: Vec<usize>,
     included: Vec<bool>,
     emit: &'a mut dyn FnMut(&[bool]),
 }
 
 impl<'a> Sets<'a> {
-    /// `alone` says which nodes are judged for themselves.
+    /// `alone` says which nodes are independent.
     fn new(
         nodes: &'a [Node],
         emit: &'a mut dyn FnMut(&[bool]),
@@ -127,8 +128,8 @@ impl<'a> Sets<'a> {
         (self.emit)(&self.included);
     }
 
-    /// The smallest set with each patch, the largest without it: what a dependency left out shows
-    /// first.
+    /// The smallest set with each patch, and the largest without it. A dependency that was left out
+    /// shows in these first.
     fn corners(&mut self) {
         self.included.fill(false);
         (self.emit)(&self.included);
@@ -159,8 +160,8 @@ impl<'a> Sets<'a> {
 
     /// All sets, unless there are more than `limit`.
     fn all(&mut self, limit: usize) -> bool {
-        // A counter that goes through all closed subsets of `ordered`: the choices are made in
-        // order, each first without.
+        // A counter that goes through all closed subsets of `ordered`, with the last node as its
+        // lowest digit.
         let count = self.ordered.len();
         let mut chosen = vec![false; count];
         let mut visited = 0;
@@ -170,7 +171,7 @@ impl<'a> Sets<'a> {
                 return false;
             }
             self.emit_with_independent(&chosen);
-            // The next set: the last patch that can be added is, and all behind it are taken away.
+            // The next set: adds the last node that can be added, and takes away all behind it.
             let mut at = count;
             loop {
                 if at == 0 {
@@ -186,8 +187,8 @@ impl<'a> Sets<'a> {
         }
     }
 
-    /// A set of the ordered patches, with what it needs of the others, and with those that it
-    /// leaves free in a few ways.
+    /// Visits a set of ordered patches with the independent ones that it needs, then with some
+    /// combinations of those that it leaves free.
     fn emit_with_independent(&mut self, chosen: &[bool]) {
         self.included.fill(false);
         for (node, _) in self.ordered.iter().zip(chosen).filter(|(_, is)| **is) {
@@ -232,7 +233,7 @@ impl<'a> Sets<'a> {
         }
     }
 
-    /// Random sets of every density.
+    /// Random sets, some with few patches and some with most.
     fn sample(&mut self, samples: usize, random: &mut Random) {
         if self.nodes.is_empty() {
             return;
@@ -258,8 +259,8 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// The ordered patches that must be there before a node, as places among the ordered ones, where no
-/// other ordered one lies between.
+/// The ordered patches that must be there before a node, as places among the ordered ones. Those
+/// with another ordered one between are left out.
 fn ordered_behind(nodes: &[Node], node: usize, alone: fn(&Node) -> bool) -> Vec<usize> {
     let mut found = Vec::new();
     let mut seen = vec![false; nodes.len()];
@@ -284,8 +285,8 @@ mod tests {
     use backstitch_store::{BlockClass, PatchKind};
     use std::collections::BTreeSet;
 
-    /// Patches of which each waits for some before it; every `data`-th is a file's contents, none
-    /// where 0.
+    /// Patches each of which waits for some earlier ones. Every `data`-th is a file's contents;
+    /// none is where `data` is 0.
     fn nodes(count: usize, data: usize, random: &mut Random) -> Vec<Node> {
         (0..count)
             .map(|at| {
@@ -341,8 +342,8 @@ mod tests {
                 let ordered = (0..count).filter(|at| !nodes[*at].is_independent());
                 ordered.map(|at| set[at]).collect()
             };
-            // Every combination of the others that is possible at all, with nothing more than it
-            // needs.
+            // Every combination of the ordered patches that dependencies allow, with nothing more
+            // than it needs.
             let possible: BTreeSet<Vec<bool>> = (0..1u32 << count)
                 .map(|bits| (0..count).map(|at| bits & (1 << at) != 0).collect())
                 .filter(|set: &Vec<bool>| is_closed(&nodes, set))

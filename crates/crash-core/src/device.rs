@@ -1,4 +1,4 @@
-//! Forks as devices: of one device or of two, noting what is read where that is asked for.
+//! Forks as block devices: one device, or two with the journal's. They can note what is read.
 
 use std::ops::Range;
 
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 use crate::image::Fork;
 use crate::reads::Reads;
 
-/// A fork as a device. What is submitted is at once as stable as it will ever be.
+/// A fork as a device. What is submitted is stable at once: a flush does nothing.
 #[derive(Debug)]
 pub struct ForkDevice(Mutex<Shown>);
 
 #[derive(Debug)]
 struct Shown {
     fork: Fork,
-    /// What was read, where that is noted.
+    /// What was read; `None` where that is not noted.
     reads: Option<Reads>,
 }
 
 impl Shown {
-    /// A part of a block is looked at, in one way or another.
+    /// Notes the blocks of a range, whose bytes are read or partly kept.
     fn note(&mut self, offset_bytes: u64, len_bytes: u64) {
         if let Some(reads) = &mut self.reads {
             let size = self.fork.base.block_bytes as u64;
@@ -44,7 +44,7 @@ impl ForkDevice {
         ForkDevice(Mutex::new(Shown { fork, reads }))
     }
 
-    /// What was read, where that is noted, and the image of now. Nothing is noted any more.
+    /// What was read, and the image as it is now. Nothing is noted any more.
     pub(crate) fn take_reads(&self) -> (Reads, Fork) {
         let mut shown = self.0.lock();
         let reads = shown.reads.take().unwrap_or_default();
@@ -56,7 +56,7 @@ impl ForkDevice {
         self.0.lock().fork.clone()
     }
 
-    /// What identifies the image of now.
+    /// The fingerprint of the image as it is now.
     pub(crate) fn fingerprint(&self) -> u128 {
         self.0.lock().fork.fingerprint()
     }
@@ -71,9 +71,10 @@ impl ForkDevice {
     }
 }
 
-/// Devices as one, the journal's behind the file system's.
+/// A file system's device and its journal's, if it has one of its own, as one device: the journal's
+/// comes second.
 pub(crate) trait Joint: BlockDevice {
-    /// What was written before between these offsets is stable.
+    /// Makes stable what was written between these offsets.
     fn flush_part(&self, bytes: Range<u64>) -> Result<(), DeviceError>;
 }
 
@@ -83,7 +84,7 @@ impl Joint for ForkDevice {
     }
 }
 
-/// The file system's device, and its journal's where that has one of its own, as they see them who
+/// The file system's device, and its journal's where that has one of its own, as two devices that
 /// know nothing of each other.
 pub(crate) fn parts_of(
     device: &dyn Joint,
@@ -184,7 +185,7 @@ impl BlockDevice for ForkDevice {
                     }
                     shown.fork.set_block(at / len, buffer.clone());
                 } else {
-                    // What is written in part keeps the rest.
+                    // A block that is written in part keeps the rest of its bytes.
                     shown.note(at, len);
                     shown.fork.write(at, buffer)?;
                 }

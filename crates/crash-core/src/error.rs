@@ -5,7 +5,7 @@ use thiserror::Error;
 /// The result of such a step.
 pub type StepResult<T> = std::result::Result<T, StepError>;
 
-/// What can go wrong in such a step: never a state that fails its check, which is a finding.
+/// What can go wrong in such a step. A state that fails its check is no error but a finding.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StepError {
     /// The host refused something.

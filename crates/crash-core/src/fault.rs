@@ -3,7 +3,7 @@
 use backstitch_layout::Structure;
 use thiserror::Error;
 
-/// The engine, as what a fault is in.
+/// Where a fault is in the engine and not in the image.
 pub const ENGINE: Structure = Structure::Sole("engine");
 
 /// What is wrong.

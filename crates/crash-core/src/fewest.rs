@@ -1,4 +1,4 @@
-//! What of a failure matters: the fewest of its parts that still fail.
+//! The smallest part of a failure's list that still fails.
 
 /// The smallest part of a list that still fails: Zeller's ddmin, by taking out ever smaller pieces.
 ///

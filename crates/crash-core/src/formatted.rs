@@ -1,4 +1,4 @@
-//! New images: what a run starts from where nobody gives it an image.
+//! New images, for runs to which nobody gives one.
 
 use backstitch_device::MemoryDevice;
 use backstitch_formats::{Layout, usual};
@@ -20,9 +20,9 @@ pub struct ImageOptions {
     pub block_bytes: u32,
     /// Features beside those of its type, as [`Mkfs::features`] takes them.
     pub features: &'static [&'static str],
-    /// The journal, under the orderings that have one, is on a device of its own.
+    /// Whether the journal, under the orderings that have one, is on a device of its own.
     pub journal_device: bool,
-    /// What that journal uses.
+    /// The features of that journal.
     pub journal_features: JournalFeatures,
 }
 
@@ -56,7 +56,7 @@ impl ImageOptions {
         self.make_with(true)
     }
 
-    /// The same with what a mechanism needs.
+    /// As [`make`](Self::make), with the log and the features that a mechanism needs.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -128,8 +128,7 @@ impl ImageOptions {
             block_size,
             fragment_size,
             blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
-            // Small tables, and none kept for growing: what never changes is looked at in every
-            // state all the same.
+            // Small tables without room for growing: every state's check reads them all.
             inodes: Some(256),
             device_is_zero: true,
             journal_features: self.journal_features,
@@ -137,8 +136,8 @@ impl ImageOptions {
         }
     }
 
-    /// The features of the layout's type and of the mechanism. Whether there is a log goes by the
-    /// mechanism.
+    /// The features of the layout's type and of the mechanism. The mechanism alone decides whether
+    /// there is a log.
     fn features(&self, ordering: Ordering) -> Vec<String> {
         const FOR_GROWING: &str = "resize_inode";
         let is_of_log = |word: &&str| logs().iter().any(|kind| kind.features().contains(word));
@@ -156,7 +155,7 @@ impl ImageOptions {
     }
 }
 
-/// The blocks of a log that is no journal: few, so that it turns now and then.
+/// Blocks of a log that is no journal: few, so that it wraps around now and then.
 const LOG_BLOCKS: u64 = 512;
 
 /// What the usual log is called.

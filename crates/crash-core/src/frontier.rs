@@ -1,5 +1,5 @@
-//! What of the changes in memory may be on disk: every set of patches that holds, for each of its
-//! patches, what must be there before it.
+//! The states that a crash may leave of the changes in memory: every set of patches that holds, for
+//! each of its patches, what must be on disk before it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::classes::Choices;
 use crate::image::Fork;
 
-/// A moment with more patches of one block than this, times 64, is left out.
+/// A block may have 64 times as many patches. A moment with a block that has more is not explored.
 const MASK_WORDS: usize = 8;
 
 /// Some patches of one block.
@@ -24,7 +24,7 @@ pub struct Node {
     block: usize,
     /// Its number among the patches of its block.
     bit: usize,
-    /// Which patch of the graph it is; of a block of a run, the run.
+    /// The patch in the graph; for a block of a run, the run.
     pub id: PatchId,
     /// What it changes.
     pub class: BlockClass,
@@ -52,7 +52,7 @@ impl Node {
         self.class == BlockClass::Data
     }
 
-    /// Whether it can be judged for itself: contents, and bits of bitmaps.
+    /// Whether it is independent (see [`closed`](crate::closed)): contents, and bits of bitmaps.
     pub fn is_independent(&self) -> bool {
         self.is_contents() || self.kind == PatchKind::Bits
     }
@@ -63,26 +63,26 @@ struct Patched {
     block: u64,
     newest: Buffer,
     disk: Buffer,
-    /// The units with patches, as the bytes that they are, each with the numbers of its patches in
-    /// the order in which they were applied.
+    /// The units with patches, as ranges of bytes of the block, each with the numbers of its
+    /// patches in the order in which they were applied.
     units: Vec<(Range<usize>, Vec<usize>)>,
     /// The patches of all units.
     patches: Vec<SnapshotPatch>,
-    /// What closes its bytes for the disk.
+    /// What the layout does to the bytes before they are written, such as setting a checksum.
     seal: Option<BlockSeal>,
-    /// The versions that were asked for, with what each adds to the fingerprint.
+    /// The versions made so far, each with what it adds to the fingerprint.
     versions: FxHashMap<Mask, (Buffer, u128)>,
-    /// The one asked for last, and what it adds: sets that follow each other have most of theirs in
-    /// common.
+    /// The set of patches that was asked for last, and what it adds. Consecutive sets mostly have
+    /// the same patches of a block.
     last: (Mask, u128),
     /// What the bytes on disk add to the fingerprint.
     disk_fingerprint: u128,
 }
 
-/// A patch that is not on disk, as it is described.
+/// A patch that is not on disk, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Which patch of the graph it is; of a block of a run, the run.
+    /// The patch in the graph; for a block of a run, the run.
     pub id: PatchId,
     /// The block that it changes.
     pub block: u64,
@@ -92,12 +92,12 @@ pub struct Pending {
     pub kind: PatchKind,
     /// Those that must be on disk before it, as places in the list that it is in.
     pub befores: Vec<usize>,
-    /// It is on its way there.
+    /// Whether it is on its way to the disk.
     pub in_flight: bool,
 }
 
-/// The patches of a store that are not on disk, also while some of them are on their way. Those that
-/// cannot be there yet, since they wait for something that nobody has released, are not among them.
+/// The patches of a store that are not on disk, whether or not they are on their way. Those that
+/// wait for a hold that nobody has released cannot be on disk yet and are left out.
 pub fn pending(store: &Store) -> Vec<Pending> {
     let patches = store.graph().snapshot();
     let (befores, is_held) = real_befores(&patches);
@@ -129,7 +129,7 @@ pub fn pending(store: &Store) -> Vec<Pending> {
 
 /// The patches of a store that are not on disk, none of them on its way.
 pub struct Frontier {
-    /// Each behind those that must be on disk before it.
+    /// The patches; each comes behind those that must be on disk before it.
     pub nodes: Vec<Node>,
     /// What the disk holds with some of them.
     pub states: States,
@@ -138,11 +138,12 @@ pub struct Frontier {
 /// What the disk holds with some of the patches.
 pub struct States {
     blocks: Vec<Patched>,
-    /// The patches of each block that are there, in the set that was looked at last.
+    /// The patches of each block that are in the set that was asked for last.
     masks: Vec<Mask>,
     disk: Fork,
     disk_fingerprint: u128,
-    /// No block had too many patches to tell them apart; else only what is on disk is visited.
+    /// False if a block had too many patches to tell them apart. Then only what is on disk is
+    /// visited.
     pub is_complete: bool,
 }
 
@@ -214,7 +215,7 @@ impl Frontier {
         for (bit, index) in indices.iter().enumerate() {
             let patch = &patches[*index];
             debug_assert!(!patch.in_flight, "nothing is on its way");
-            // One that cannot be on disk yet is taken back in every version of its block.
+            // A patch that cannot be on disk yet is undone in every version of its block.
             if is_held[*index] {
                 continue;
             }
@@ -284,7 +285,7 @@ impl Frontier {
 }
 
 impl States {
-    /// What identifies the image with these patches on disk.
+    /// The fingerprint of the image with these patches on disk.
     pub fn fingerprint(&mut self, nodes: &[Node], included: &[bool]) -> u128 {
         self.find_masks(nodes, included);
         let mut sum = self.disk_fingerprint;
@@ -315,7 +316,7 @@ impl States {
         fork
     }
 
-    /// Which patches of each block are there.
+    /// Finds the patches of each block that are in the set.
     fn find_masks(&mut self, nodes: &[Node], included: &[bool]) {
         self.masks.clear();
         self.masks.resize(self.blocks.len(), Mask::default());
@@ -324,7 +325,7 @@ impl States {
         }
     }
 
-    /// The patches as they are described.
+    /// The patches, for reports.
     pub fn pending(&self, nodes: &[Node]) -> Vec<Pending> {
         let described = nodes.iter().map(|node| Pending {
             id: node.id,
@@ -391,8 +392,9 @@ impl Patched {
             return (bytes.clone(), *fingerprint);
         }
         let is_there = |at: &usize| mask[at / 64] & (1 << (at % 64)) != 0;
-        // What a unit shows of which no patch is there: not the newest bytes with everything taken
-        // back, for a block that was initialised without being read has zeros there.
+        // A unit of which no patch is there shows the bytes on disk. To undo all patches in the
+        // newest bytes would be wrong: a block that was initialised without being read would have
+        // zeros there.
         let mut bytes = self.disk.to_vec();
         for (unit, patches) in &self.units {
             if !patches.iter().any(is_there) {

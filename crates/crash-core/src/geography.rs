@@ -1,4 +1,4 @@
-//! What each block of an image is for, as far as its layout can tell.
+//! What each block of an image is used for, as far as its layout can tell.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use backstitch_layout::{BlockNumber, InodeNumber};
 
 use crate::image::Fork;
 
-/// Blocks one behind the other that have the same purpose as long as the file system lives.
+/// Adjacent blocks that have the same purpose as long as the file system lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
     /// Which blocks.
     pub blocks: Range<u64>,
     /// What they are, in words.
     pub what: &'static str,
-    /// Of inodes: the first one.
+    /// For inode tables, the number of the first inode.
     pub first_inode: Option<InodeNumber>,
 }
 
-/// The blocks of some images of one volume.
+/// The uses of blocks, from some images of one volume.
 pub struct Blocks(Vec<Box<dyn Geography>>);
 
 impl Blocks {
-    /// Of the first image that knows a block, the later ones where it does not.
+    /// Each block's use is taken from the first image that knows it.
     pub fn of(images: &[&Fork]) -> Blocks {
         let read = images.iter().filter_map(|image| {
             let read = image.kind.tools().geography(*image)?;
@@ -38,7 +38,7 @@ impl Blocks {
         known.or_else(|| self.0.first().map(|_| Use::Unknown))
     }
 
-    /// How the blocks are read; `None` of what is no file system.
+    /// The first image's uses and how it reads blocks; `None` if no image is a file system.
     pub fn reader(&self) -> Option<&dyn Geography> {
         self.0.first().map(|first| &**first)
     }

@@ -1,4 +1,4 @@
-//! Images that share what they have in common: a fork costs the blocks in which it differs.
+//! Images that share a base: a fork costs only the blocks in which it differs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use backstitch_layout::{JournalHost, LayoutKind};
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
 
-/// An image as a base, shared, and the blocks that differ from it.
+/// A shared base, and the blocks that differ from it.
 #[derive(Clone, Debug)]
 pub struct Fork {
     pub(crate) base: Arc<Base>,
     changed: FxHashMap<u64, Changed>,
-    /// What identifies it among the forks of its base: the sum of what each changed block adds.
+    /// Identifies the image among the forks of its base: the sum of what each changed block adds.
     fingerprint: u128,
-    /// What the file system holds, where that is explored.
+    /// The file systems inside, where the innermost of a stack is explored.
     pub(crate) nesting: Option<Arc<Nesting>>,
     /// What opens it.
     pub(crate) kind: Kind,
 }
 
-/// A block that was written since.
+/// A block that was written since the fork was made.
 #[derive(Clone, Debug)]
 struct Changed {
     bytes: Buffer,
-    /// What they add to the fingerprint.
+    /// What the bytes add to the fingerprint.
     adds: u128,
 }
 
@@ -72,7 +72,8 @@ impl Kind {
         }
     }
 
-    /// What checks it. Nobody but the [`usual`] layout's tools knows what is over that layout.
+    /// The layout whose tools check it. A layout from outside is checked by those of the [`usual`]
+    /// one, over which it must be.
     pub fn tools(self) -> Layout {
         match self {
             Kind::FileSystem(layout) => layout,
@@ -93,7 +94,8 @@ impl Kind {
 }
 
 impl Fork {
-    /// An image of its own, opened as the [`usual`] layout unless [said otherwise](Self::of_layout).
+    /// An image with a base of its own, opened as the [`usual`] layout unless [another is
+    /// set](Self::of_layout).
     ///
     /// # Panics
     /// If the image is not a whole number of blocks.
@@ -130,7 +132,7 @@ impl Fork {
         self
     }
 
-    /// The same, as a volume of somebody whose blocks programs write.
+    /// The same, as a volume whose blocks programs write, with this owner and group.
     pub fn raw(mut self, (uid, gid): (u32, u32)) -> Fork {
         self.kind = Kind::Raw(Raw { uid, gid });
         self
@@ -151,13 +153,14 @@ impl Fork {
         Arc::ptr_eq(&self.base, &other.base)
     }
 
-    /// The same, opened as this layout: one over ext2's, since states are checked as ext2's are.
+    /// The same, opened by this layout. It must be one over ext2's, since states are checked as
+    /// ext2's are.
     pub fn opened_as(mut self, layout: &'static dyn LayoutKind) -> Fork {
         self.kind = Kind::Other(Other(layout));
         self
     }
 
-    /// Another base, with what it holds.
+    /// A fork of another base, without changes.
     pub(crate) fn of_base(base: Arc<Base>, nesting: Option<Arc<Nesting>>, kind: Kind) -> Fork {
         Fork {
             base,
@@ -180,7 +183,7 @@ impl Fork {
         (home, (!journal.is_empty()).then_some(journal))
     }
 
-    /// Which sectors of 512 bytes a block has, a bit for each.
+    /// All sectors of 512 bytes of a block, as a mask with a bit for each.
     pub fn all_sectors(&self) -> u64 {
         (1 << (self.base.block_bytes / 512)) - 1
     }
@@ -203,7 +206,7 @@ impl Fork {
         &self.base.bytes[start..start + self.base.block_bytes]
     }
 
-    /// A block's bytes where they are not the base's, or were written since.
+    /// A block's bytes if they differ from the base's or were written since; else `None`.
     pub fn changed_block(&self, block: u64) -> Option<&Buffer> {
         self.changed.get(&block).map(|changed| &changed.bytes)
     }
@@ -233,7 +236,7 @@ impl Fork {
         (self.changed.iter()).map(|(block, changed)| (*block, changed.adds))
     }
 
-    /// Makes blocks what they are in the base again.
+    /// Gives the blocks chosen by `is_reset` the base's contents again.
     pub(crate) fn reset(&mut self, is_reset: impl Fn(u64) -> bool) {
         let fingerprint = &mut self.fingerprint;
         self.changed.retain(|block, changed| {
@@ -255,13 +258,13 @@ impl Fork {
         self.base.bytes.len() as u64
     }
 
-    /// Gives a block other bytes.
+    /// Replaces a block's bytes.
     pub fn set_block(&mut self, block: u64, bytes: Buffer) {
         let adds = self.fingerprint_of(block, &bytes);
         self.set_known(block, bytes, adds);
     }
 
-    /// The same, where it is known what they add to the fingerprint.
+    /// The same, where the caller knows what the bytes add to the fingerprint.
     pub fn set_known(&mut self, block: u64, bytes: Buffer, adds: u128) {
         debug_assert_eq!(bytes.len(), self.base.block_bytes);
         let before = self.changed.insert(block, Changed { bytes, adds });

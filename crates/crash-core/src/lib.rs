@@ -3,7 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`operation`] | what is done on a file system, as workloads and traces write it |
-//! | `base`, [`image`], [`device`] | forks: copies of an image that cost only the blocks in which they differ; forks as devices |
+//! | `base`, [`image`], [`device`] | forks: images that cost only their differing blocks; as
+//! devices |
 //! | [`formatted`] | new images |
 //! | [`nesting`], `nested` | images that hold the one that is explored |
 //! | [`mount`] | a session over a fork, in one thread, with somebody who looks at each moment |

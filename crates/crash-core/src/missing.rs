@@ -2,7 +2,7 @@
 //!
 //! A state is a set of changes that holds, with each of them, what must be on the disk before it.
 //! Had a change of the set been made to wait for one that is not in it, no crash could have left the
-//! set. Many pairs are such; a pair is *told* if the judge says the same of it:
+//! set. There are many such pairs. A pair is *told* if the judge confirms it:
 //!
 //! 1. The set is made small: what is left needs each of its last changes, the *tops*, to be wrong.
 //!    Where it is right without one of them, and wrong in another way without each of the others,
@@ -38,7 +38,8 @@ pub enum Said {
 /// An order that would have forbidden a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The change that had to wait. `None`: whoever had given a promise.
+    /// The change that had to wait. `None`: a promise, given before what it promised was on the
+    /// disk.
     pub after: Option<usize>,
     /// What had to be waited for: all of these.
     pub befores: Vec<usize>,
@@ -51,13 +52,13 @@ pub struct Order {
 pub struct Found {
     /// Orders each of which would have forbidden the state.
     pub orders: Vec<Order>,
-    /// There is one, and nothing else that could be on the disk makes the state right.
+    /// There is one order, and nothing else that could be on the disk makes the state right.
     pub is_only: bool,
     /// An order makes the state right only together with something else that is on the disk.
     pub needs_more: bool,
     /// Other changes may be meant as well, which were not looked at.
     pub has_more: bool,
-    /// The judge did not say again that the state is wrong.
+    /// The judge, asked again, did not say that the state is wrong. Nothing was looked for.
     pub is_right: bool,
     /// The judge was asked as often as it may be.
     pub is_cut_short: bool,
@@ -65,21 +66,21 @@ pub struct Found {
     pub asked: u32,
 }
 
-/// Orders that are told of at most.
+/// The most orders that are told.
 pub const MOST_ORDERS: usize = 3;
 
-/// Says what is wrong with a state, or fails.
+/// Judges a set of changes, or fails.
 pub type Judge<'j, E> = &'j mut dyn FnMut(&[bool]) -> Result<Said, E>;
 
 /// A state that is wrong.
 pub struct Question<'q> {
-    /// Of each change, what must be there before it: earlier ones.
+    /// For each change, those that must be on the disk before it. Their numbers are smaller.
     pub befores: &'q [Vec<usize>],
     /// The changes that are there.
     pub state: &'q [bool],
     /// A part of them that is wrong as well. It may be all of them.
     pub part: &'q [bool],
-    /// Of several changes that may be meant the one with the smallest number comes first.
+    /// Candidates with a smaller number are tried first.
     pub rank: &'q dyn Fn(usize) -> u8,
     /// How often the judge is asked at most.
     pub most: u32,
@@ -138,8 +139,9 @@ impl<E> Search<'_, E> {
         }
     }
 
-    /// Of several tops the one without which the state is right, where it is the only one: without
-    /// the others it is wrong in another way, so that an order of theirs would forbid what is right.
+    /// If the state is right without exactly one of the tops, that one; else all. Without the
+    /// others the state is wrong in another way, so an order of theirs would forbid states that are
+    /// right.
     fn blamed(&mut self, tops: Vec<usize>, small: &[bool]) -> Result<Vec<usize>, E> {
         if tops.len() < 2 {
             return Ok(tops);
@@ -158,7 +160,7 @@ impl<E> Search<'_, E> {
         })
     }
 
-    /// The order that is the wrong way round, if one is.
+    /// The reversed order, if there is one.
     fn reversed(&mut self, tops: &[usize], state: &[bool]) -> Result<(), E> {
         let all = vec![true; state.len()];
         if self.ask(&all)? != Said::Good {
@@ -181,7 +183,7 @@ impl<E> Search<'_, E> {
         Ok(())
     }
 
-    /// The orders of one change, of what is `open` to be there.
+    /// The orders of one change, whose befores are among the changes that are `open`.
     fn orders_of(
         &mut self,
         after: Option<usize>,
@@ -213,7 +215,7 @@ impl<E> Search<'_, E> {
         Ok(())
     }
 
-    /// Asks the judge, who says `Otherwise` once he was asked too often.
+    /// Asks the judge; answers `Otherwise` once it was asked too often.
     fn ask(&mut self, set: &[bool]) -> Result<Said, E> {
         if self.found.asked >= self.most {
             self.found.is_cut_short = true;
@@ -223,7 +225,7 @@ impl<E> Search<'_, E> {
         (self.judge)(set)
     }
 
-    /// `base` with the least of `more` of which the judge says this, as he does of all of it.
+    /// `base` with the fewest of `more` for which the judge says the same as for all of it.
     fn smallest(&mut self, base: &[bool], more: &[bool], wanted: Said) -> Result<Vec<bool>, E> {
         let list: Vec<u32> = (0..more.len() as u32)
             .filter(|at| more[*at as usize] && !base[*at as usize])
@@ -239,7 +241,8 @@ impl<E> Search<'_, E> {
             Ok(self.ask(&set)? == wanted)
         })?;
         let mut set = with(self, &few);
-        // What they need may do by itself. From the last on, so that nothing waits for what goes.
+        // What these few need may do without them. Goes from the last one down, so that nothing
+        // that stays waits for what is removed.
         for at in (0..set.len()).rev() {
             let is_last = set[at] && !base[at] && !self.is_waited_for(at, &set);
             if is_last {
@@ -254,13 +257,13 @@ impl<E> Search<'_, E> {
         (at + 1..set.len()).any(|after| set[after] && self.befores[after].contains(&at))
     }
 
-    /// Those of a set, but for `base`, that no other one of it waits for.
+    /// The changes of a set, without those of `base`, that no other change of the set waits for.
     fn tops(&self, set: &[bool], base: &[bool]) -> Vec<usize> {
         let is_top = |at: &usize| set[*at] && !base[*at] && !self.is_waited_for(*at, set);
         (0..set.len()).filter(is_top).collect()
     }
 
-    /// Adds what must be there.
+    /// Adds everything that must be on the disk before the set's changes.
     fn close(&self, set: &mut [bool]) {
         for at in (0..set.len()).rev() {
             if set[at] {
@@ -302,7 +305,7 @@ mod tests {
         missing(&question, judge)
     }
 
-    /// What is told where `wrong` says which sets are.
+    /// The result where `wrong` says which sets are wrong.
     fn told(
         befores: &[&[usize]],
         state: &[usize],

@@ -1,5 +1,5 @@
-//! A file system in this thread: a session over a fork, with somebody who looks at each moment of
-//! its tasks.
+//! A file system mounted in this thread: a session over a fork, and a watcher that sees each moment
+//! of its tasks.
 
 mod groups;
 mod log;
@@ -38,7 +38,7 @@ pub struct Engine {
     pub ordering: Ordering,
     /// The optimisations of the patch graph.
     pub optimisations: Optimisations,
-    /// What is taken to be written wholly or not at all; the block where `None`.
+    /// The size of what is written wholly or not at all; a block where `None`.
     pub unit_bytes: Option<u32>,
 }
 
@@ -47,12 +47,12 @@ pub trait Watcher {
     /// A batch is on its way: each of its blocks may arrive or not.
     fn in_flight(&mut self, mount: &Mount, batch: &Batch);
 
-    /// Nothing is on its way: what is in memory may be there in any way that its dependencies
-    /// allow.
+    /// Nothing is on its way. A crash may leave any set of the changes in memory that their
+    /// dependencies allow.
     fn at_rest(&mut self, mount: &Mount);
 }
 
-/// Nobody who looks.
+/// A watcher that ignores everything.
 pub struct Nobody;
 
 impl Watcher for Nobody {
@@ -61,8 +61,8 @@ impl Watcher for Nobody {
     fn at_rest(&mut self, _mount: &Mount) {}
 }
 
-/// An open file system over a fork. What its methods fail with is what the engine fails with, in
-/// the words of the file system.
+/// An open file system over a fork. Its methods return the engine's errors as those of a file
+/// system.
 pub struct Mount {
     session: Session,
     /// The mechanism that it was asked for.
@@ -70,14 +70,16 @@ pub struct Mount {
     clock: Steps,
     device: Arc<ForkDevice>,
     devices: [Arc<dyn BlockDevice>; 1],
-    /// A block that a file was given since it was synced may hold anything after a crash.
+    /// Whether, after a crash, a block that a file was given since it was last synced may hold
+    /// anything.
     pub contents_may_be_stale: bool,
-    /// A file has its old size with all that it had then, or the new one.
+    /// Whether a truncation is atomic: a crash leaves the old size with all contents, or the new
+    /// size.
     pub cuts_are_atomic: bool,
     /// The patchgroups, by the workload's numbers, and those that the caller has engaged.
     numbered: FxHashMap<u32, GroupId>,
     engaged: Vec<GroupId>,
-    /// What the mechanism wants on stable storage before operations are answered.
+    /// Patches that the mechanism wants on stable storage before operations are answered.
     waiting: Vec<PatchId>,
 }
 
@@ -95,7 +97,7 @@ impl DerefMut for Mount {
     }
 }
 
-/// A time that goes on with each step.
+/// A simulated clock: each step takes 20 ms.
 struct Steps(u64);
 
 impl Clock for Steps {
@@ -130,8 +132,8 @@ impl Steps {
     }
 }
 
-/// The steps of a mount's life: no workload takes a thousandth of them, and an engine that takes
-/// more never ends.
+/// The most steps of a mount's life. No workload takes a thousandth of them, so an engine that
+/// takes more never ends.
 const STEPS_MAX: u64 = 1 << 20;
 
 /// Steps of 20 milliseconds in a second.
@@ -140,7 +142,7 @@ const STEPS_A_SECOND: u64 = 50;
 /// The first moment of a run, in seconds since 1970.
 pub const START_SECONDS: i64 = 1_700_000_000;
 
-/// The time of an unmount for the reclaim: more than there is.
+/// How long an unmount waits for the reclaim: longer than any reclaim takes.
 const RECLAIM_WAIT: Duration = Duration::from_secs(1 << 32);
 
 impl Mount {
@@ -159,7 +161,7 @@ impl Mount {
         Mount::open_device(device, stack, kind, engine, read_only, watcher)
     }
 
-    /// The same, not read-only, over a device that notes what is read.
+    /// As [`open`](Self::open), writable, over a device that notes what is read.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -169,7 +171,8 @@ impl Mount {
         Mount::open_device(device, stack, kind, engine, false, watcher)
     }
 
-    /// What was read of a device that notes it, and what it holds.
+    /// What was read, and what the device holds. For mounts that were opened by
+    /// [`open_noting`](Self::open_noting).
     pub fn take_reads(&self) -> (Reads, Fork) {
         self.device.take_reads()
     }
@@ -183,10 +186,10 @@ impl Mount {
         watcher: &mut dyn Watcher,
     ) -> Result<Mount> {
         let block_bytes = device.atomic_unit_bytes();
-        // What is made in one life is not taken for what was made in another one: that hangs on the
-        // moment of the mount.
+        // Objects of different lives must be told apart. They are by the time of the mount, so each
+        // image gets another one.
         let nanoseconds = (device.fingerprint() % 1_000_000_000) as u32;
-        // What holds the file system is under the usual mechanism without a log.
+        // Where file systems are nested, the outermost has the usual mechanism without a log.
         let stack = nesting.map(|n| n.stack(kind.tools(), engine.ordering));
         let (layout, below): (&dyn LayoutKind, _) = match &stack {
             Some(stack) => (stack, usual_for(false)),
@@ -199,7 +202,7 @@ impl Mount {
         crate::planted::plant_into(store.graph_mut());
         let unit_bytes = match below.promises().keeps_order_in_place() {
             true => engine.unit_bytes.unwrap_or(block_bytes).min(block_bytes),
-            // What a journal has not at home yet it writes there again.
+            // A journal writes the blocks again that are not at home yet, so torn ones are mended.
             false => block_bytes,
         };
         let volume = store.add_volume_with_units(block_bytes, unit_bytes);
@@ -257,13 +260,13 @@ impl Mount {
         self.store.class_at(self.volume, block) == Some(BlockClass::Data)
     }
 
-    /// Bytes that are nowhere newer than on the device.
+    /// Reads bytes of which memory has nothing newer than the device.
     pub fn read_device(&self, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
         Ok(self.device.read(offset_bytes, into)?)
     }
 
-    /// It is later than this, in seconds since 1970, unless that is no time that a mount's life
-    /// could have come to.
+    /// Sets the clock to a time after this, in seconds since 1970. Times that no mount's life can
+    /// reach are ignored.
     pub fn come_after(&mut self, seconds: i64) {
         let steps = (seconds - START_SECONDS + 1) * STEPS_A_SECOND as i64;
         if let Ok(steps) = u64::try_from(steps)
@@ -273,7 +276,7 @@ impl Mount {
         }
     }
 
-    /// Has a task of the engine come to its end, and the watcher see each moment of it.
+    /// Runs a task of the engine to its end; the watcher sees each of its moments.
     fn drive(&mut self, mut task: Task, watcher: &mut dyn Watcher) -> Result<Outcome> {
         loop {
             self.clock.not_endless()?;
@@ -297,7 +300,7 @@ impl Mount {
         drive::read_wanted(&mut self.session.store, &self.devices).map(drop)
     }
 
-    /// Writes a batch. What comes of it is told to the engine.
+    /// Writes a batch, and tells the engine the result.
     fn write(&mut self, batch: Batch, watcher: &mut dyn Watcher) {
         watcher.in_flight(self, &batch);
         let result = drive::perform(&self.devices, &batch.writes);
@@ -307,8 +310,8 @@ impl Mount {
         }
     }
 
-    /// One operation: again after each miss, and after the frees that it waits for. What the
-    /// mechanism wants on stable storage before the caller is answered is put there by
+    /// Runs one operation, repeating it after each miss and after the frees that it waits for.
+    /// Patches that the mechanism wants on stable storage before the caller is answered are left to
     /// [`settle_waiting`](Self::settle_waiting).
     pub fn run<T>(
         &mut self,
@@ -332,13 +335,13 @@ impl Mount {
                 return Ok(done);
             }
             after_step(self)?;
-            // Others may come between the steps of a long operation, and so may the end of a
+            // Between the steps of a long operation other work may come, such as the end of a
             // transaction.
             self.tend_log(self.clock.0, watcher)?;
         }
     }
 
-    /// One step of an operation; `None` where that was not the last one.
+    /// Runs one step of an operation; `None` if more steps follow.
     pub fn run_step<T>(
         &mut self,
         operation: Operation<'_>,
@@ -363,8 +366,8 @@ impl Mount {
         }
     }
 
-    /// What a file system says that changes nothing: no moment comes between it and the operation
-    /// before it, and no time goes by.
+    /// Asks the file system something that changes nothing. The clock stands still, and there is no
+    /// moment for the watcher.
     pub fn look<T>(
         &mut self,
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
@@ -393,7 +396,7 @@ impl Mount {
         self.drive(Task::reclaim(Until::Settled), watcher).map(drop)
     }
 
-    /// Some steps of the reclaim, or as many as there are until it waits for something.
+    /// Does up to `steps` steps of the reclaim; fewer if it has to wait for something.
     pub fn reclaim_steps(&mut self, steps: u32, watcher: &mut dyn Watcher) -> Result<()> {
         for _ in 0..steps {
             let is_running = self.fs.reclaim_progress().running;
@@ -412,8 +415,8 @@ impl Mount {
         })
     }
 
-    /// Puts what the operations since the last call want before they are answered onto stable
-    /// storage.
+    /// Makes stable what the operations since the last call must have on stable storage before they
+    /// are answered.
     pub fn settle_waiting(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         if waiting.is_empty() {
@@ -470,14 +473,13 @@ impl Mount {
         }
     }
 
-    /// Writes what need not wait for anything else: one batch, and of a journal none of the
-    /// transaction that is running.
+    /// Writes one batch of what waits for nothing else. Under a journal that is nothing of the
+    /// running transaction.
     pub fn round(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.write_batch(Goal::All, watcher).map(drop)
     }
 
-    /// Puts everything onto stable storage and does all deferred work, as soon as its time has
-    /// come.
+    /// Puts everything onto stable storage, and does all deferred work.
     pub fn drain(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.drive(Task::drain(), watcher).map(drop)
     }
@@ -488,7 +490,7 @@ impl Mount {
     }
 }
 
-/// What the engine failed with, in the words of the file system.
+/// The engine's error as one of the file system.
 pub(crate) fn to_layout(error: EngineError) -> Error {
     match error {
         EngineError::Layout(error) => error,

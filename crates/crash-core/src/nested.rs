@@ -1,8 +1,8 @@
-//! Images whose file system holds the one that is explored, in a file, however deep.
+//! Images in which the explored file system is in a file of another one, at any depth.
 //!
 //! The workload runs on the innermost file system of a stack, and states are those of the outermost
-//! device. Each is judged level by level: the file system outside must hold nothing that no crash
-//! may leave, and the image that is read from its file is judged as any state of a device is.
+//! device. Each state is judged level by level: the outer file system must be one that a crash may
+//! leave, and the image that is read from its file is judged as a state of a device.
 
 use crate::fault::Fault;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::mount::{Engine, Mount, Nobody};
 use crate::nesting::{INNER, Inside, JOURNAL, Nesting};
 
 impl Fork {
-    /// An image whose file system holds another one in its file `inner`, and that one too, `levels`
-    /// deep; where `has_journal`, the journal of the innermost is in the file `journal` beside it.
+    /// An image whose file system holds another one in its file `inner`, and so on, `levels` deep.
+    /// With `has_journal`, the journal of the innermost is in the file `journal` beside it.
     ///
     /// # Panics
     /// If the image is not a whole number of blocks.
@@ -43,8 +43,8 @@ impl Fork {
         fork
     }
 
-    /// A small file system in a file with holes of another one, of which the free blocks hold what
-    /// somebody removed.
+    /// A small file system in a sparse file of another one, whose free blocks still hold the
+    /// contents of a removed file.
     ///
     /// # Errors
     /// Where it cannot be made.
@@ -84,7 +84,7 @@ impl Fork {
         Ok(Fork::nested(bytes, SMALL_BLOCK_BYTES as u32, 1, false))
     }
 
-    /// The same image without regard to what its file system holds.
+    /// The same image, with the outermost file system as the one that is explored.
     pub fn outermost(&self) -> Fork {
         let mut fork = self.clone();
         fork.nesting = None;
@@ -106,7 +106,7 @@ impl Fork {
                 nesting.inside.get_or_init(|| made)
             }
         };
-        // A file that has all its blocks keeps them where they are.
+        // A file without holes keeps its blocks where they are.
         let is_whole = inside.places.iter().all(Option::is_some);
         let now = match is_whole {
             true => None,
@@ -162,8 +162,8 @@ impl Fork {
         })
     }
 
-    /// Where the blocks of the image inside are, those of its journal behind the others, and how
-    /// many these are.
+    /// Where the blocks of the image inside are, followed by those of its journal; and the number
+    /// of blocks without the journal's.
     fn places(&self, nesting: &Nesting) -> Result<(Vec<Option<u64>>, usize)> {
         let engine = Engine {
             ordering: usual_for(false),
@@ -181,8 +181,8 @@ impl Fork {
     }
 }
 
-/// Bytes of the smallest blocks there are; blocks inside and outside; and those of them whose owner
-/// is gone.
+/// The smallest block size in bytes; the blocks of the inner and of the outer file system; and
+/// those of the outer one that the removed file had.
 const SMALL_BLOCK_BYTES: usize = 1024;
 const INSIDE_BLOCKS: u64 = 320;
 const OUTSIDE_BLOCKS: u64 = 640;
@@ -223,7 +223,7 @@ impl Mount {
         })
     }
 
-    /// Writes a block, which one step does.
+    /// Writes a block, in one step.
     fn write_at(&mut self, inode: InodeNumber, offset: u64, block: &[u8]) -> Result<()> {
         self.run(
             operations::write(inode, offset, block),

@@ -1,4 +1,4 @@
-//! What the file system of an image holds, where it holds the one that is explored.
+//! The file systems inside an image, where the innermost of them is explored.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,19 +12,19 @@ use crate::base::Base;
 pub(crate) const INNER: &str = "inner";
 /// The name of the file that holds its journal.
 pub(crate) const JOURNAL: &str = "journal";
-/// The name of the directory in whose place the innermost shows, where it does.
+/// The name of the directory at which the innermost file system is mounted, if it is.
 const PLACE: &str = "loop";
 
-/// What a file system of an image holds.
+/// The file systems inside an image.
 #[derive(Debug)]
 pub struct Nesting {
-    /// File systems that are inside.
+    /// How many file systems are inside one another.
     pub(crate) levels: u8,
-    /// The innermost has its journal in a file beside it.
+    /// Whether the innermost has its journal in a file beside it.
     pub(crate) has_journal: bool,
-    /// The workload runs on the outermost, in which the innermost shows in place of a directory.
+    /// Whether the workload runs on the outermost, with the innermost mounted at a directory of it.
     is_shown: bool,
-    /// The image inside as the base has it.
+    /// The image inside, as it is in the base.
     pub(crate) inside: OnceLock<Inside>,
 }
 
@@ -32,9 +32,9 @@ pub struct Nesting {
 #[derive(Debug)]
 pub(crate) struct Inside {
     pub(crate) base: Arc<Base>,
-    /// Where its blocks are.
+    /// Where its blocks are in the image around it; `None` for a hole.
     pub(crate) places: Vec<Option<u64>>,
-    /// What it holds itself.
+    /// The file systems inside this image.
     pub(crate) nesting: Option<Arc<Nesting>>,
 }
 
@@ -48,7 +48,7 @@ impl Nesting {
         }
     }
 
-    /// One level deep, in place of a directory of the file system outside.
+    /// One level deep, and mounted at a directory of the file system outside.
     pub(crate) fn shown(has_journal: bool) -> Nesting {
         Nesting {
             is_shown: true,
@@ -56,20 +56,20 @@ impl Nesting {
         }
     }
 
-    /// Whether the workload runs on the outermost file system, the innermost being a part of its
+    /// Whether the workload runs on the outermost file system, with the innermost as a part of its
     /// tree.
     pub fn is_shown(&self) -> bool {
         self.is_shown
     }
 
-    /// Whether a name in the root stands for a file whose contents are what is done inside, of
-    /// which nothing is promised.
+    /// Whether a name in the root is a file that holds the inner file system or its journal.
+    /// Nothing is promised of the contents of these files.
     pub fn holds(&self, name: &[u8]) -> bool {
         self.is_shown && [INNER, JOURNAL].iter().any(|file| file.as_bytes() == name)
     }
 
-    /// What opens all of it, file systems of one layout, with the innermost under this mechanism,
-    /// and in front unless it shows in another one.
+    /// The stack of all levels, each of this layout, the innermost under this mechanism. Requests
+    /// go to the innermost, or to the outermost where the innermost is mounted in its tree.
     pub(crate) fn stack(&self, layout: Layout, ordering: Ordering) -> Stack {
         let levels = usize::from(self.levels);
         let path = |volume: usize, name: &str| InnerPath {

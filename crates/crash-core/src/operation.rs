@@ -11,7 +11,7 @@ use thiserror::Error;
 /// A place in the tree: names from the root on, or from the file that a trace gave a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// The file that the trace calls so; the root where `None`.
+    /// The number that a trace gave the file; the root where `None`.
     pub label: Option<u32>,
     /// The names from there on.
     pub names: Vec<Vec<u8>>,
@@ -20,7 +20,7 @@ pub struct Path {
 /// What a write puts into a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// A number of bytes that tell which operation wrote them, and where.
+    /// A number of bytes from which the operation that wrote them, and their offset, can be told.
     Pattern(usize),
     /// These bytes.
     Bytes(Arc<[u8]>),
@@ -42,8 +42,8 @@ impl Data {
             Data::Bytes(bytes) => bytes.to_vec(),
             Data::Pattern(len) => (offset..offset + *len as u64)
                 .map(|at| {
-                    // Never zero, and eight bytes are those of one operation and one place. An
-                    // operation writes to one file, so they tell that too.
+                    // No byte is zero. Any eight bytes belong to one operation and one offset, and
+                    // so, since an operation writes to one file, to one file.
                     let mixed = (operation as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                         ^ (at / 8).wrapping_mul(0xd134_2543_de82_ef95);
                     let word = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -57,7 +57,7 @@ impl Data {
 /// One step of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Makes an empty file; a trace calls it by the number from then on.
+    /// Makes an empty file, which a trace refers to by this number from then on.
     Create(Path, Option<u32>),
     /// Makes a directory.
     Mkdir(Path, Option<u32>),
@@ -69,8 +69,9 @@ pub enum Operation {
     Append(Path, Data),
     /// Sets the size.
     Truncate(Path, u64),
-    /// Begins to set a smaller size: one step of it is done, as when others come before the rest.
-    /// All of it where there is no log, for what a step leaves there is nothing that can be flushed.
+    /// Begins to set a smaller size: does only the first step, as when other operations come before
+    /// the rest. Does all of it where there is no log, since without one nothing that a single step
+    /// leaves can be flushed.
     TruncateStep(Path, u64),
     /// Reserves, punches or zeroes a number of bytes from an offset on.
     Allocate(Path, Allocate, u64, u64),
@@ -88,45 +89,46 @@ pub enum Operation {
     RemoveXattr(Path, Vec<u8>),
     /// Gives a directory an access control list that what is made in it inherits.
     SetAcl(Path),
-    /// Keeps the file while it has no name.
+    /// Keeps the file in use, so that it lives on when it has no name.
     Open(Path),
     /// Ends that.
     Close(Path),
     /// The file is on stable storage afterwards.
     Fsync(Path),
-    /// As much of the file as its contents need is.
+    /// As `Fsync`, but only what reading the file's contents takes.
     Fdatasync(Path),
     /// Everything is.
     Sync,
     /// Deferred work is done as far as it can be without writing.
     Work,
-    /// What need not wait for anything else is written: what comes after it stays in memory.
+    /// One batch is written, of what waits for nothing else. What must come after it stays in
+    /// memory.
     Round,
     /// A number of steps of the reclaim are done.
     Reclaim(u32),
     /// Swaps two names.
     Exchange(Path, Path),
-    /// Power is cut: some of what is in memory is on the disk, as the seed and the number have it.
-    /// What is there is mounted and goes on. The caller of the operation before has not been
+    /// Power is cut. The seed and this number choose which changes in memory are on the disk. The
+    /// image is mounted again, and the workload goes on. The caller of the operation before was not
     /// answered, unless that is a flush.
     Crash(u32),
-    /// Power is cut likewise, and nothing of what is in memory is on the disk. What is there is mounted and
-    /// goes on before recovery has decided anything: a directory may still have two names.
+    /// Power is cut in the same way, but no change that is only in memory is on the disk. The
+    /// workload goes on before recovery has settled names: a directory may still have two.
     Cut,
     /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image
     /// can have it.
     Remount(Option<Ordering>),
-    /// The running transaction ends, and nothing of it is written. Nothing where there is none.
+    /// The running transaction ends, and none of it is written. Does nothing without a log.
     LogClose,
-    /// The log's tail is moved, or what keeps it where it is is brought home: what is done when a
-    /// log is full. Nothing where there is none.
+    /// What a full log calls for: its tail is moved, or blocks that keep it from moving are written
+    /// home. Does nothing without a log.
     LogTail,
-    /// Before everything else: the image's journal is one with this number of blocks for its log.
+    /// Before the first operation: the image gets a journal whose log has this number of blocks.
     LogBlocks(u32),
-    /// Before everything else: the next transaction of the image's journal has this number.
+    /// Before the first operation: the next transaction of the image's journal gets this number.
     LogSequence(u32),
-    /// Before everything else: all blocks of the image but about this number are in use, by a file
-    /// that nobody looks at.
+    /// Before the first operation: a file that the workload does not use takes all blocks but about
+    /// this number.
     FewBlocks(u32),
     /// Sets the times of the last access and change, in seconds since 1970.
     Utimes(Path, u32, u32),
@@ -134,25 +136,25 @@ pub enum Operation {
     Chmod(Path, u16),
     /// Sets owner and group.
     Chown(Path, u32, u32),
-    /// Sets the flags that `chattr` sets, all of them.
+    /// Sets all flags that `chattr` can set, to these.
     Chattr(Path, u32),
-    /// What is made from here on belongs to this owner and group, with these permissions. Does
-    /// nothing by itself.
+    /// Objects made from here on get this owner and group, and these permissions. Does nothing by
+    /// itself.
     As(u32, u32, u16),
-    /// What follows belongs to the patchgroup of this number too.
+    /// From here on, changes belong to the patchgroup of this number too.
     Engage(u32),
-    /// No longer.
+    /// Ends that.
     Disengage(u32),
     /// The first patchgroup comes after the second.
     Depend(u32, u32),
-    /// What was done under the patchgroup is on stable storage when it returns.
+    /// Puts what was done under the patchgroup onto stable storage.
     SyncGroup(u32),
-    /// The program had written this to its standard output by now. Does nothing on the disk.
+    /// By now the program had written this to its standard output. Does nothing on the disk.
     Said(Vec<u8>),
 }
 
 impl Operation {
-    /// Whether its caller asks for something to be on stable storage.
+    /// Whether it returns only once something is on stable storage.
     pub fn is_flush(&self) -> bool {
         matches!(
             self,
@@ -164,7 +166,7 @@ impl Operation {
     }
 }
 
-/// A line that says no operation.
+/// A line that is no operation.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("'{line}': {why}")]
 pub struct BadOperation {
@@ -188,7 +190,7 @@ impl Path {
     }
 }
 
-/// Bytes in which only what needs no quoting stays as it is.
+/// Writes bytes, quoting those that would not read back as they are.
 fn quote(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for byte in bytes {
         if byte.is_ascii_alphanumeric() || b"._-+,=:@".contains(byte) {
@@ -551,11 +553,11 @@ impl FromStr for Operation {
     }
 }
 
-/// Operations with semicolons or line ends between them; a line that begins with `#` and a space
-/// says nothing.
+/// Operations, separated by semicolons or line ends. A line that begins with `#` and a space is a
+/// comment.
 ///
 /// # Errors
-/// The first line that says no operation.
+/// The first line that is no operation.
 pub fn parse_script(text: &str) -> Result<Vec<Operation>, BadOperation> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with("# "))

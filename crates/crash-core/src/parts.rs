@@ -2,12 +2,13 @@
 
 use fastrand::Rng as Random;
 
-/// The most blocks that are not contents of a batch that is tried in every way.
+/// Up to this many blocks, besides contents, every combination of a batch is tried.
 const ALL_SUBSETS: usize = 8;
 
-/// The parts of a batch, each as whether a block of it has arrived, and whether they are all.
-/// `contents` says which blocks are files' contents: of those not every combination is taken, but
-/// to each of the others none, all, each one missing and each one alone.
+/// The parts of a batch that a crash may leave, each as a list of which blocks have arrived; and
+/// whether these are all. `contents` says which blocks are files' contents. Of those not every
+/// combination is taken: with each combination of the others come none, all, all but each one, and
+/// each one alone.
 pub fn parts(contents: &[bool], samples: usize, random: &mut Random) -> (Vec<Vec<bool>>, bool) {
     let (data, rest): (Vec<usize>, Vec<usize>) =
         (0..contents.len()).partition(|block| contents[*block]);

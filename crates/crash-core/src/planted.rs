@@ -1,5 +1,5 @@
-//! Errors that a test plants to see that the explorer finds them: those of the patch graph here,
-//! those of the layout in its crate.
+//! Errors that a test plants, to see that the explorer finds them. This module plants those of the
+//! patch graph; the layout's are planted in its own crate.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
 }
 
-/// Breaks one rule of every graph that this thread makes from now on; none with `None`.
+/// Breaks one rule of every graph that this thread makes from now on. `None` ends that.
 pub fn plant(error: Option<Planted>) {
     PLANTED.set(error);
 }

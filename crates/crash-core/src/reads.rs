@@ -1,5 +1,5 @@
-//! What a deterministic function comes to, by the blocks that it reads: states that show it the
-//! same have it in common.
+//! Results of a deterministic function, remembered by the blocks that it read: states that show it
+//! the same blocks have the same result.
 
 use std::rc::Rc;
 
@@ -7,31 +7,31 @@ use rustc_hash::FxHashSet;
 
 use crate::image::Fork;
 
-/// What identifies a block's bytes: 0 for those of the base.
+/// The fingerprint of a block's bytes: 0 for those of the base.
 type Shown = u128;
 
-/// Which blocks were looked at before they were written, in this order, and what they showed.
+/// The blocks that were read before they were written, in the order of reading, and their bytes.
 #[derive(Debug, Default)]
 pub struct Reads {
     list: Vec<(u64, Shown)>,
-    /// What is noted, or need not be, for it was written as a whole.
+    /// Blocks that are in the list, or that need not be, since they were written as a whole first.
     known: FxHashSet<u64>,
 }
 
 impl Reads {
-    /// A block of a state is looked at.
+    /// Notes that a block of a state is read.
     pub(crate) fn note(&mut self, state: &Fork, block: u64) {
         if self.known.insert(block) {
             self.list.push((block, state.adds(block)));
         }
     }
 
-    /// A block is written as a whole: what is read of it later is no news.
+    /// Notes that a block is written as a whole: later reads of it do not depend on the state.
     pub(crate) fn overwrite(&mut self, block: u64) {
         self.known.insert(block);
     }
 
-    /// Something hangs on a block after all, though it was not looked at.
+    /// Adds a block that was not read, but on which the result depends all the same.
     pub fn also(&mut self, start: &Fork, block: u64) {
         if !self.list.iter().any(|(noted, _)| *noted == block) {
             self.list.push((block, start.adds(block)));
@@ -44,14 +44,14 @@ impl Reads {
     }
 }
 
-/// What a function came to: a tree over what it read.
+/// The results of a function, in a tree by what it read.
 #[derive(Debug)]
 pub struct ByReads<T> {
     root: Option<Node<T>>,
     len: usize,
 }
 
-/// What is known once the blocks above were read.
+/// What follows from the blocks that were read so far.
 #[derive(Debug)]
 enum Node<T> {
     /// This block is read next; what follows depends on what it shows.
@@ -67,12 +67,12 @@ impl<T> Default for ByReads<T> {
 }
 
 impl<T> ByReads<T> {
-    /// How many different ones are known.
+    /// How many results are known.
     pub fn count(&self) -> usize {
         self.len
     }
 
-    /// What the function comes to for a state, where one that shows it the same is known.
+    /// The function's result for a state, if a state that shows it the same blocks is known.
     pub fn get(&self, state: &Fork) -> Option<Rc<T>> {
         let mut node = self.root.as_ref()?;
         loop {
@@ -87,10 +87,11 @@ impl<T> ByReads<T> {
         }
     }
 
-    /// Remembers what the function came to where it read this.
+    /// Remembers the function's result, and the blocks on which it depends.
     ///
     /// # Panics
-    /// Where it read something else after it had read the same.
+    /// If the function read another block than before after the same reads: then it is not
+    /// deterministic.
     pub fn insert(&mut self, reads: Reads, result: T) -> Rc<T> {
         let result = Rc::new(result);
         insert(&mut self.root, reads.list.into_iter(), &result);

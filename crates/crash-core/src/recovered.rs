@@ -1,10 +1,10 @@
-//! What the recovery of a journal makes of states, of all those that it does the same to at once.
+//! What the recovery of a journal does to states, computed once for all that it treats the same.
 //!
 //! Recovery is a function of the blocks that it reads. So it runs over a device that notes what is
-//! read and what is written, and every state that shows the same bytes in the blocks that were read
-//! is brought home by the same writes, whatever else differs. What is judged is that result,
-//! without what lies in the log, which is empty then. States with the same result have the same
-//! verdict, for the verdict is found by looking at nothing else.
+//! read and what is written. Every state that shows the same bytes in the blocks that were read
+//! gets the same writes, whatever else differs. The result is what is judged, without the blocks of
+//! the log, which is empty then. States with the same result have the same verdict, since the judge
+//! looks at nothing else.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -22,36 +22,36 @@ use crate::mount::{replay, site};
 use crate::parts::parts;
 use crate::reads::{ByReads, Reads};
 
-/// Recoveries that are remembered at once; the memory of one is some 30 KB.
+/// Recoveries that are remembered at once. One takes about 30 KB.
 const MOST_RECOVERIES: usize = 4096;
 
-/// States that are remembered at once, of 32 bytes each.
+/// States that are remembered at once. One takes 32 bytes.
 const MOST_STATES: usize = 1 << 20;
 
 /// A step of a recovery.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A block gets these bytes, which add this to the fingerprint.
+    /// A block gets these bytes, which add this much to the fingerprint.
     Write(u64, Buffer, u128),
-    /// What was written before to one of these blocks is stable.
+    /// What was written to these blocks so far is stable.
     Flush(Range<u64>),
 }
 
-/// What a recovery does to the states that show it the same.
+/// What a recovery does to every state that shows it the same blocks.
 #[derive(Debug)]
 pub struct Recovered {
-    /// Why it gives up.
+    /// Why the recovery gives up, if it does.
     pub error: Option<String>,
-    /// What it does, in this order.
+    /// Its writes and flushes, in order.
     steps: Vec<Step>,
     read: FxHashSet<u64>,
     written: FxHashMap<u64, (Buffer, u128)>,
-    /// Where the log is.
+    /// The blocks of the log.
     log: Vec<Range<u64>>,
 }
 
 impl Recovered {
-    /// Whether it makes a difference what a block holds before: it is read, or it stays as it is.
+    /// Whether the result depends on what a block holds: it is read, or it stays as it is.
     pub(crate) fn concerns(&self, block: u64) -> bool {
         self.read.contains(&block)
             || self.error.is_none() && !self.written.contains_key(&block) && !self.is_log(block)
@@ -61,8 +61,9 @@ impl Recovered {
         self.log.iter().any(|run| run.contains(&block))
     }
 
-    /// The states that a crash may leave before each flush of it: up to `samples` random ones,
-    /// where they are many. One comes again for each flush that adds nothing to it.
+    /// Visits the states that a crash may leave before each of the recovery's flushes and at its
+    /// end: all parts of what is pending then, or where these are too many a sample with `samples`
+    /// random ones. A state may be visited several times.
     pub fn cuts(
         &self,
         state: &Fork,
@@ -98,8 +99,8 @@ impl Recovered {
         }
     }
 
-    /// The fingerprint of what it makes of a state: most results are known, and copying an image
-    /// costs more than what is asked of it.
+    /// The fingerprint of the recovered state. Most results are known already, so this saves
+    /// copying an image.
     pub fn result_fingerprint(&self, state: &Fork) -> u128 {
         let mut sum = state.fingerprint();
         for (block, (_, adds)) in &self.written {
@@ -115,7 +116,7 @@ impl Recovered {
         sum
     }
 
-    /// What it makes of a state, with the log as the base has it.
+    /// The recovered state, with the log's blocks as they are in the base.
     pub fn result(&self, state: &Fork) -> Fork {
         let mut result = state.clone();
         for (block, (bytes, adds)) in &self.written {
@@ -129,15 +130,15 @@ impl Recovered {
 /// A block, the bytes that are written into it, and what they add to the fingerprint.
 type Write<'a> = (u64, &'a Buffer, u128);
 
-/// What a crash leaves inside a recovery.
+/// The state that a crash leaves in the middle of a recovery.
 pub struct Left<'a> {
     stable: &'a Fork,
-    /// What has arrived since the last flush, in the order in which it was written.
+    /// The writes since the last flush that have arrived, in order.
     arrived: Vec<Write<'a>>,
 }
 
 impl Left<'_> {
-    /// What identifies it.
+    /// The fingerprint of the image.
     pub fn fingerprint(&self) -> u128 {
         let mut sum = self.stable.fingerprint();
         for (at, (block, _, adds)) in self.arrived.iter().enumerate() {
@@ -160,15 +161,15 @@ impl Left<'_> {
     }
 }
 
-/// Writes and flushes of one recovery: no image of the explorer takes a hundredth of them, and a
-/// recovery that takes more never ends.
+/// The most writes and flushes of one recovery. No image of the explorer takes a hundredth of them,
+/// so a recovery that takes more never ends.
 const STEPS_MAX: usize = 1 << 16;
 
-/// The recoveries of some states.
+/// The recoveries of states that were asked about.
 #[derive(Default)]
 pub struct Recoveries {
     runs: ByReads<Recovered>,
-    /// Those of states that were asked about, by fingerprint.
+    /// Results by the state's fingerprint.
     states: FxHashMap<u128, Rc<Recovered>>,
 }
 
@@ -195,7 +196,7 @@ impl Recoveries {
     }
 }
 
-/// Recovers a state. What was read, and what was done.
+/// Recovers a state. Returns what was read, and what was done.
 fn recover(state: &Fork) -> (Reads, Recovered) {
     let device = Tracing {
         home_bytes: state.home_bytes(),
@@ -228,7 +229,7 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
     (traced.reads, recovered)
 }
 
-/// Where the logs of a recovered file system are, but for what describes them.
+/// The blocks of the logs of a recovered file system, without those that describe a log.
 fn log_of(site: LogSite<'_>) -> Vec<Range<u64>> {
     logs()
         .into_iter()
@@ -236,7 +237,7 @@ fn log_of(site: LogSite<'_>) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// A fork as a device that notes which blocks are looked at before they are written.
+/// A fork as a device that notes which blocks are read before they are written.
 struct Tracing {
     home_bytes: u64,
     all_bytes: u64,
@@ -264,7 +265,7 @@ impl Traced {
             });
         }
         for block in offset_bytes / size..end.div_ceil(size) {
-            // What is written in part keeps the rest.
+            // A block that is written in part keeps the rest of its bytes.
             if block * size < offset_bytes || end < (block + 1) * size {
                 self.reads.note(&self.fork, block);
             }

@@ -61,9 +61,9 @@ impl BlockState {
 /// A block that was in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Its number; of a device, the number of the 4,096 bytes in which the write starts.
+    /// Its number. For a recording of a device, the write's offset in units of 4,096 bytes.
     pub block: u64,
-    /// What it was to hold, or which write it was.
+    /// What it was to hold, or which write of the recording it was.
     pub what: String,
     /// What became of it.
     pub state: BlockState,
@@ -76,7 +76,7 @@ pub struct Failure {
     pub verdict: String,
     /// What was done before the cut.
     pub operations: Vec<String>,
-    /// When the power went.
+    /// The moment of the power cut, in words.
     pub cut: String,
     /// What was in flight, and what became of it.
     pub blocks: Vec<Block>,
@@ -84,26 +84,26 @@ pub struct Failure {
     pub replay: String,
     /// Whether nothing smaller was found to fail.
     pub minimised: bool,
-    /// The patches of that moment, and the order that is missing among them; `None` where the
-    /// moment has no graph.
+    /// The patches of that moment, and the order that is missing among them. `None` where the mount
+    /// has no patch graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,
 }
 
-/// How often a rule was come by.
+/// How often the code came to a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleCounts {
-    /// At all.
+    /// In all.
     pub reached: u64,
-    /// With something to wait for that was not on stable storage.
+    /// Where what had to be waited for was not on stable storage yet.
     pub pending: u64,
-    /// With something that was left out of a write for it.
+    /// Where because of it something was left out of a write.
     pub rolled_back: u64,
-    /// After a crash: in recovery, and in the life after it.
+    /// In recovery, or in the life after a crash.
     pub after_remount: u64,
-    /// Where the code says that others imply it, and it was so.
+    /// Where the code says that other rules imply it, and they did.
     pub implied: u64,
-    /// Where the code says so, and it was not: the code is wrong.
+    /// Where the code says so and they did not: the code is wrong.
     pub not_implied: u64,
 }
 
@@ -126,28 +126,28 @@ pub struct Report {
     pub kind: Kind,
     /// The command that makes this report.
     pub command: String,
-    /// What chose the samples.
+    /// The seed of the samples.
     pub seed: u64,
     /// States that were looked at.
     pub states: u64,
-    /// Those that differed and were checked.
+    /// States that differ from each other, each of which was checked.
     pub distinct: u64,
     /// Whether these are all there are.
     pub exhaustive: bool,
     /// A sentence: exhaustive or sampled, and of what.
     pub explored: String,
-    /// The states that are not right, the smallest ones that were found.
+    /// States that are not right, reduced to the smallest that were found.
     pub failures: Vec<Failure>,
-    /// The most that any state leaked, where that is known.
+    /// The most leaks of any state, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaks_max: Option<u64>,
-    /// How fast it went. Not on the page.
+    /// States visited in a second. Not shown on the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub states_per_second: Option<f64>,
     /// How often something was seen, by names with underscores between words.
     pub coverage: BTreeMap<String, u64>,
-    /// How often each rule of the file system was come by, by its name; `None` where they were not
-    /// counted.
+    /// How often the code came to each rule of the file system, by the rule's name; `None` if that
+    /// was not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<BTreeMap<String, RuleCounts>>,
     /// What a reader has to know about these results.
@@ -186,7 +186,7 @@ impl Report {
         self.failures.is_empty()
     }
 
-    /// One page, with everything it needs in itself.
+    /// The report as an HTML page that needs no other files.
     pub fn to_html(&self) -> String {
         html::page(self)
     }

@@ -17,27 +17,27 @@ use crate::missing::{Found, MOST_ORDERS};
 use crate::report::BlockState;
 use crate::report::graph::{self, End, Graph, How, Order};
 
-/// Patches that are drawn at most. Of more, those around what is missing.
+/// The most patches that are drawn. Of more, those near the missing order.
 const MOST_SHOWN: usize = 40;
 
-/// Characters of an operation that are shown.
+/// The most characters of an operation that are shown.
 const MOST_OF_A_LABEL: usize = 80;
 
-/// What a patch is said to belong to that belongs to no operation.
+/// The operation of a patch that belongs to none.
 pub const NO_OPERATION: &str = "no operation";
 
-/// What was told of a moment.
+/// The result of the search for a missing order.
 pub enum Told {
     /// Orders among the patches.
     Patches(Found),
-    /// Orders among blocks that were on their way as wholes: these.
+    /// Orders among these blocks, which were on their way as wholes.
     Blocks(Found, Vec<u64>),
-    /// Nothing was looked for, and why.
+    /// There was no search, for this reason.
     Nothing(&'static str),
 }
 
-/// Which of several patches that may be meant comes first: a name makes what it leads to visible, a
-/// bit nothing.
+/// The order in which candidates for a missing order are tried: names first, which make what they
+/// lead to visible; bits last, which make nothing visible.
 pub fn rank(patch: &Pending) -> u8 {
     match (patch.class, patch.kind) {
         (BlockClass::Directory, _) => 0,
@@ -54,13 +54,13 @@ pub struct Scene<'s> {
     pub states: &'s [BlockState],
     /// The images that say what blocks are for, the best one first.
     pub images: &'s [&'s Fork],
-    /// What the run was recorded by.
+    /// The recorder of the run.
     pub recorder: &'s Recorder,
     /// What it recorded up to the moment.
     pub trace: &'s [u8],
 }
 
-/// How patches are called.
+/// Gives patches their names for people.
 struct Names<'s> {
     scene: &'s Scene<'s>,
     state: State,
@@ -69,7 +69,7 @@ struct Names<'s> {
 }
 
 impl Scene<'_> {
-    /// The patches, and what is missing among them.
+    /// The patches, with the orders that are missing among them.
     pub fn graph(&self, told: &Told) -> Graph {
         let broken = self.broken();
         let mut ends: Vec<usize> = broken.iter().flat_map(|(a, b)| [*a, *b]).collect();
@@ -154,8 +154,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Which patches are drawn: where they are too many, those that matter (or are on the disk) with
-    /// what they wait for, the nearest first, and what waits for them directly.
+    /// The patches that are drawn. Of too many: those of the missing order (if none is known, those
+    /// on the disk), with what they wait for, the nearest first, and what waits for them directly.
     fn shown(&self, ends: &[usize]) -> BTreeSet<usize> {
         let count = self.patches.len();
         if count <= MOST_SHOWN {
@@ -189,7 +189,7 @@ impl Scene<'_> {
     }
 }
 
-/// Adds what is led to from some patches, the nearest first, until there are enough.
+/// Adds what `next` leads to from some patches, the nearest first, until enough are shown.
 fn nearest(starts: &[usize], next: &[Vec<usize>], shown: &mut BTreeSet<usize>) {
     let mut queue: VecDeque<usize> = starts.iter().copied().collect();
     let mut seen = BTreeSet::new();
@@ -223,7 +223,7 @@ fn orders(found: &Found, end: &dyn Fn(&usize) -> Option<End>) -> Vec<Order> {
     found.orders.iter().filter_map(order).collect()
 }
 
-/// How sure it is what is missing.
+/// How certain the missing order is, in sentences.
 fn said(graph: &Graph, told: &Told) -> String {
     let found = match told {
         Told::Patches(found) | Told::Blocks(found, _) => found,
@@ -377,7 +377,8 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// Where in its block of the image a patch's offset is: the graph's own may be a part of one.
+    /// The offset of a patch in its block of the image. The graph's own block may be only a unit of
+    /// it.
     fn in_block(&self, patch: &Patch, offset_bytes: u64) -> u64 {
         let place = patch
             .parts

@@ -16,10 +16,10 @@ impl Mount {
         Ok(group)
     }
 
-    /// Engages a group, takes that back, or states a dependency; any other operation does nothing.
+    /// Engages or disengages a group, or states a dependency. Other operations do nothing.
     ///
     /// # Errors
-    /// What the groups say to it.
+    /// Where the groups refuse it.
     pub fn change_groups(&mut self, operation: &Operation) -> std::result::Result<(), GroupError> {
         match *operation {
             Operation::Engage(number) => {
@@ -52,7 +52,7 @@ impl Mount {
         groups.filter(move |(_, id)| engaged(id)).map(|(n, _)| *n)
     }
 
-    /// Puts what was done under a group onto stable storage, and what it comes after.
+    /// Makes stable what was done under a group, and all that must come before it.
     pub fn sync_group(&mut self, number: u32, watcher: &mut dyn Watcher) -> Result<()> {
         let targets = match self.numbered.get(&number) {
             Some(group) => self.groups.targets(self.store.graph(), *group),

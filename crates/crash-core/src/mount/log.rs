@@ -1,4 +1,5 @@
-//! Mounts with a journal: its recovery, and what the engine's writer does there between operations.
+//! Mounts with a log: its recovery, and the work on it that the engine's writer does between
+//! operations.
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{Error, JournalHost, LogDamage, LogSite, Result, Structure, Timestamp};
@@ -10,7 +11,7 @@ use super::{Mount, START_SECONDS, Watcher};
 use crate::device::ForkDevice;
 use crate::image::Fork;
 
-/// The mechanism of a mount, once the journal, where there is one, is replayed.
+/// The mechanism of a mount. A log is replayed first.
 pub(super) fn mechanism(
     device: &ForkDevice,
     host: Option<&dyn JournalHost>,
@@ -32,7 +33,7 @@ pub(super) fn mechanism(
     made.map_err(|error| Error::Unsupported(error.to_string()))
 }
 
-/// The image with everything that its journal holds at home.
+/// The image after the replay of its journal.
 ///
 /// # Errors
 /// Where the journal cannot be replayed.
@@ -76,17 +77,17 @@ impl Mount {
         self.log_state().is_some()
     }
 
-    /// Ends the running transaction, and writes nothing of it. False where it was empty.
+    /// Ends the running transaction, without writing any of it. False if it was empty.
     pub fn commit(&mut self, watcher: &mut dyn Watcher) -> Result<bool> {
         Ok(self.drive(Task::commit(), watcher)? == Outcome::Worked)
     }
 
-    /// Moves the log's tail, or brings home what keeps it where it is.
+    /// Moves the log's tail, or writes home the blocks that keep it from moving.
     pub fn free_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.drive(Task::free_log(), watcher).map(drop)
     }
 
-    /// Where there is a log: what its owner does from time to time, one thing or another.
+    /// Does one piece of the log's regular work, chosen by `what`; nothing where there is no log.
     pub fn tend_log(&mut self, what: u64, watcher: &mut dyn Watcher) -> Result<()> {
         match what % 3 {
             0 => self.commit(watcher).map(drop),

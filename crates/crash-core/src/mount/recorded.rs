@@ -1,4 +1,4 @@
-//! Writing down what happens in a mount.
+//! Recording a mount, as a trace.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use serde_json::json;
 use super::Mount;
 use crate::image::Kind;
 
-/// Bytes of a recording that are kept. Of a longer one what came first is not, but what it came to.
+/// Bytes of a recording that are kept. Of a longer one the beginning is replaced by the state to
+/// which it had led.
 const MOST_BYTES: usize = 64 << 20;
 
 impl Mount {
-    /// Writes down, from now on, what happens up to a crash.
+    /// Records what happens from now on, up to a crash.
     pub fn record(&mut self) -> Arc<Recorder> {
         let description = json!({
             "layout": match self.fork().kind() {

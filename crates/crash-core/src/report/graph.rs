@@ -10,8 +10,8 @@ use super::BlockState;
 /// A patch of the moment: it was in memory, or on its way to the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
-    /// Its number, as a [trace](backstitch_trace) of the same run has it; those that were made later
-    /// have larger ones. 0 where it is not known.
+    /// Its number, which a [trace](backstitch_trace) of the same run uses too; later patches have
+    /// larger ones. 0 if it is not known.
     pub number: u64,
     /// The block that it changes, with what that is for.
     pub block: String,
@@ -19,39 +19,40 @@ pub struct Patch {
     pub what: String,
     /// The operations that it belongs to.
     pub operation: String,
-    /// What became of it.
+    /// Whether it is on the disk.
     pub state: BlockState,
-    /// Its block can be written without it.
+    /// Whether its block can be written without it.
     pub has_undo: bool,
 }
 
-/// An end of an order.
+/// One side of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum End {
     /// The patch at this place of the list.
     Patch(usize),
-    /// All that was written to this block at once, named as the patches name it.
+    /// All changes of this block, which was written as a whole. The name is that which patches give
+    /// it.
     Block(String),
-    /// Whoever had given a promise: an `fsync` that had returned, above all.
+    /// A promise that was given, above all an `fsync` that had returned.
     Promise,
 }
 
 /// An order that would have forbidden the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// What is on the disk, and had to wait.
+    /// What is on the disk and should have waited.
     pub after: End,
-    /// What is not, and had to be waited for: all of it.
+    /// What is not on the disk and should have been waited for: all of these.
     pub befores: Vec<End>,
-    /// What became of it.
+    /// Whether it was missing, reversed or not kept.
     pub how: How,
 }
 
-/// Ends that are named in the line of an order.
+/// The most ends that the line of an order names.
 const MOST_IN_A_LINE: usize = 3;
 
-/// What became of an order.
+/// What is wrong with an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
     /// Nobody stated it.
@@ -70,13 +71,13 @@ pub enum How {
 pub struct Graph {
     /// The patches that are shown.
     pub patches: Vec<Patch>,
-    /// Which of them waits for which, as places in the list: what waits first.
+    /// Which of them waits for which, as places in the list: first the one that waits.
     pub edges: Vec<(usize, usize)>,
     /// Orders each of which would have forbidden the state; empty where none can be told.
     pub missing: Vec<Order>,
     /// Patches of the moment that are not shown.
     pub left_out: usize,
-    /// How sure that is, in sentences.
+    /// How certain the missing orders are, in sentences.
     pub said: String,
 }
 
@@ -96,7 +97,7 @@ impl How {
         }
     }
 
-    /// What the one that had to wait did.
+    /// The verb of a sentence whose subject is the side that should have waited.
     fn verb(self) -> &'static str {
         match self {
             How::Missing => "did not have to wait for",
@@ -171,7 +172,8 @@ impl Graph {
         orders.map(line).collect()
     }
 
-    /// The picture, as it stands in a page. `name` tells it from others of the same page.
+    /// The picture, as it is in the page. `name` makes its ids unique among the pictures of the
+    /// page.
     pub fn inline_svg(&self, name: &str) -> String {
         let mut nodes: Vec<picture::Node> = self.patches.iter().map(boxed).collect();
         let promise = nodes.len();
@@ -207,7 +209,7 @@ impl Graph {
                 _ => None,
             })
             .collect();
-        // One that was stated and not kept is drawn once.
+        // An order that was stated and not kept is drawn only once.
         let stated = self.edges.iter().filter(|edge| !ends.contains(edge));
         let stated = stated.map(|(after, before)| Arrow {
             after: picture::End::Node(*after),
@@ -249,7 +251,7 @@ impl Graph {
                     Arrow {
                         after: end(&order.after),
                         before: end(before),
-                        // Said once of all that one had to wait for.
+                        // The label stands once at all arrows that leave one end.
                         emphasis: Some(match number {
                             0 => order.how.word(),
                             _ => "",

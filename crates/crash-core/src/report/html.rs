@@ -207,7 +207,7 @@ fn sentence(text: &str) -> String {
     escape(&text) + stop
 }
 
-/// Thousands apart.
+/// A number with commas between thousands.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::new();
@@ -288,8 +288,8 @@ mod tests {
         assert_eq!(page, report().to_html());
     }
 
-    /// A graph with all that it can have: an edge and a promise that are missing, one that was not
-    /// kept, and hostile words.
+    /// A graph with everything that one can have: a missing edge, a missing promise, an order that
+    /// was not kept, and text that must be escaped.
     fn graph() -> Graph {
         let patch = |number: u64, state| Patch {
             number,
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Walks over the tags of a page: each is closed where it must be, and each id is there once.
+    /// Asserts that each tag of a page is closed in its place, and that ids are unique.
     fn assert_well_formed(page: &str) {
         let (mut open, mut ids) = (Vec::new(), Vec::new());
         let mut rest = page

@@ -3,19 +3,18 @@
 //! | module | what |
 //! |---|---|
 //! | [`operation`] | what is done on a file system, as workloads and traces write it |
-//! | `base`, [`image`], [`device`] | forks: images that cost only their differing blocks; as
-//! devices |
+//! | `base`, [`image`], [`device`] | forks: images that cost their differing blocks only |
 //! | [`formatted`] | new images |
 //! | [`nesting`], `nested` | images that hold the one that is explored |
 //! | [`mount`] | a session over a fork, in one thread, with somebody who looks at each moment |
 //! | [`schedule`] | when the engine of a run writes back |
 //! | [`frontier`], [`closed`] | the states that a crash can leave at a moment |
-//! | [`recovered`], [`classes`] | states that the replay of a journal makes the same are looked at once |
+//! | [`recovered`], [`classes`] | of states that a replay makes the same, only one is visited |
 //! | [`parts`] | which blocks of a batch on its way have arrived |
 //! | [`reads`] | results of a deterministic function, remembered by the blocks that it read |
 //! | [`geography`] | what blocks are for, in the words of their layout |
 //! | [`check`], [`fewest`] | a user's command as the judge, and the smallest failure |
-//! | [`missing`], [`scene`] | the order that would have forbidden a failure, and its patches as people see them |
+//! | [`missing`], [`scene`] | the order whose lack let a failure happen, for people to read |
 //! | [`report`] | what an exploration found |
 //!
 //! Above it are `crash` (our own file system, judged against a model), `crash-app` (a program, by

@@ -231,7 +231,7 @@ fn said(graph: &Graph, told: &Told) -> String {
     };
     let asked = format!("{} states were judged for this", found.asked);
     let bound = match found.is_cut_short {
-        true => format!("; {asked}, as many as are at most, so there may be more."),
+        true => format!("; {asked}, the most that are allowed, so others may be missing too."),
         false => format!("; {asked}."),
     };
     let all = match &graph.missing[..] {
@@ -239,38 +239,38 @@ fn said(graph: &Graph, told: &Told) -> String {
         _ => "",
     };
     match &graph.missing[..] {
-        _ if found.is_right => "The judge did not say again that this state is wrong, so no \
-                                missing order was looked for."
+        _ if found.is_right => "Judged again, this state was not wrong, so no missing order was \
+                                looked for."
             .to_owned(),
         [] => format!(
-            "No order between these changes can be told that would have forbidden this state{bound}"
+            "No order between these changes was found that would have forbidden this state{bound}"
         ),
         [order] if order.after == End::Promise => format!(
-            "The state is wrong even where nothing of this is on the disk: no order among the \
-             changes forbids it, but a promise had been given that did not wait for what is \
+            "The state is wrong even with none of these changes on the disk, so no order among them \
+             forbids it: a promise had been given that did not wait for what is \
              missing{all}{bound}"
         ),
         [order, ..] if order.how == How::Reversed => format!(
             "The state is right once what is missing is there too, but that waits for what is there: \
-             the order was stated the wrong way round, or both had to be one change{bound}"
+             the order was stated the wrong way round, or both should be one change{bound}"
         ),
         [_] if found.needs_more => format!(
-            "This order would have forbidden the state{all}. With what else is on the disk both ends \
-             make it right; that may be missing too in other states{bound}"
+            "This order would have forbidden the state{all}. Both its ends make the state right only \
+             together with what else is on the disk, which other states may lack{bound}"
         ),
         [_] if found.is_only => format!(
-            "This order would have forbidden the state, and nothing else would have{all}: with both \
-             ends on the disk it is right, with the later one alone it is wrong, whether nothing \
-             else is there or all that can be{bound}"
+            "This order would have forbidden the state, and no other would have{all}: with both ends \
+             on the disk the state is right; with the later one alone it is wrong, whether \
+             nothing else is there or all that can be{bound}"
         ),
         [_] => format!(
-            "This order would have forbidden the state{all}; others may be meant that were not \
-             found: with both ends on the disk it is right, and with other changes instead \
-             too{bound}"
+            "This order would have forbidden the state{all}, but another one that was not found may \
+             be meant: the state is right with both ends on the disk, and also with other \
+             changes instead{bound}"
         ),
         several => format!(
-            "Each of these {} orders by itself would have forbidden the state{}; which one is meant \
-             the states do not tell{bound}",
+            "Each of these {} orders by itself would have forbidden the state{}; the states do \
+             not tell which one is meant{bound}",
             several.len(),
             match found.has_more {
                 true => ", and others too",

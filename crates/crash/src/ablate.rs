@@ -1,18 +1,18 @@
-//! Ablation: one rule of the engine is switched off at a time, and the workloads are explored until
-//! one of them shows it.
+//! Ablation: the engine's rules are switched off one at a time, and the workloads are explored
+//! until a state shows that the rule is missing.
 //!
-//! A rule that nothing shows is one that no workload tests, or that nothing needs. First each
-//! workload is run once with every rule, to see which rules it comes by and whether they had
-//! anything to wait for (`scout`); then each rule, in each of its forms, is off while the workloads
-//! that come by it are explored, the shortest first, in rounds of more and more sets of patches at
-//! each moment.
+//! If no state shows it, either no workload tests the rule or nothing needs it. First each workload
+//! runs once with every rule, to see which rules it *comes by* (executes) and whether they had
+//! anything to wait for (`scout`). Then each rule is switched off in each of its forms, and the
+//! workloads that come by it are explored, the shortest first, in rounds with more and more sets of
+//! patches at each moment.
 //!
 //! # Invariants
 //!
 //! * All bounds are numbers of states: the same seed gives the same table, however many threads
 //!   work.
-//! * A rule is off in the thread that explores, for the engine and for the recovery after the crash
-//!   alike.
+//! * A rule is off in the thread that explores: both in the engine and in the recovery after the
+//!   crash.
 
 mod elsewhere;
 mod leaves;
@@ -38,7 +38,7 @@ use leaves::{Compared, Leaves};
 use scout::{Run, Scouted};
 use worlds::World;
 
-/// What is to be found.
+/// What to ablate, and how.
 #[derive(Clone, Debug)]
 pub struct Ablation {
     /// The mechanism.
@@ -47,20 +47,20 @@ pub struct Ablation {
     pub image: ImageOptions,
     /// The workloads.
     pub workloads: Vec<Workload>,
-    /// Which sites: those whose names, with their forms, contain one of these; all where there is
-    /// none.
+    /// The sites to ablate: those whose names, with their forms, contain one of these; all if the
+    /// list is empty.
     pub patterns: Vec<String>,
-    /// In which forms; all where there is none.
+    /// The forms to ablate; all if the list is empty.
     pub forms: Vec<Form>,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
     /// How many threads work.
     pub threads: usize,
-    /// What the bounds of the rounds are multiplied by.
+    /// The factor by which the bounds of the rounds are multiplied.
     pub effort: u64,
 }
 
-/// A rule that is off, or half off.
+/// A rule that is off, wholly or in part.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     /// The rule.
@@ -69,14 +69,14 @@ pub struct Cut {
     pub form: Form,
 }
 
-/// Whether a layout states the rule: not the mechanism, the journal or its recovery.
+/// Whether a layout states the rule, and not the mechanism, the journal or its recovery.
 fn is_of_layouts(site: &Site) -> bool {
     let mut of_layouts = backstitch_formats::RULES.iter().copied().flatten();
     of_layouts.any(|known| known.id == site.id)
 }
 
 impl Cut {
-    /// Its name: the site's, and where it is half off the form's behind a number sign.
+    /// The site's name. If the rule is half off, a number sign and the form's name follow.
     pub fn name(&self) -> String {
         match self.form {
             Form::Whole => self.site.name(),
@@ -85,68 +85,68 @@ impl Cut {
     }
 }
 
-/// What came of a rule that was off.
+/// The result of switching a rule off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Fate {
-    /// A workload shows it.
+    /// A state of a workload is wrong without the rule.
     Found {
-        /// Which.
+        /// The workload's name.
         workload: String,
-        /// States until then.
+        /// States that were explored until then.
         states: u64,
-        /// What is wrong then.
+        /// What is wrong with the state.
         what: String,
     },
-    /// Nothing shows it.
+    /// No state that was explored is wrong without the rule.
     Survived {
         /// States that were explored.
         states: u64,
-        /// Runs of workloads that they were of.
+        /// Runs that were explored.
         runs: u64,
-        /// A workload that leaves something else without the rule, where that was asked.
+        /// A workload whose states differ without the rule, if that was asked and there is one.
         differs: Option<String>,
     },
-    /// Nothing shows it, and nothing can: others imply it.
+    /// No state can be wrong without the rule: other rules imply it.
     Implied {
-        /// Times that the workloads came by.
+        /// How often the workloads came by it.
         asked: u64,
     },
-    /// Nothing shows it, and nothing can under a mechanism that has an order of its own: with it
-    /// and without it no moment of a run that comes by it leaves anything else, nor any moment of
-    /// the lives after some of its crashes.
+    /// No state can be wrong without the rule, since the mechanism has an order of its own: in each
+    /// run that comes by the rule, every moment leaves the same with and without it, and so does
+    /// every moment of the lives after some of the run's crashes.
     Alike {
         /// Runs that were compared.
         runs: u64,
     },
-    /// No workload shows it; a test of its own does.
+    /// No workload shows that the rule is missing, but a test written for it does.
     Tested {
-        /// The file with the test.
+        /// The file of the test.
         test: &'static str,
     },
-    /// No workload comes by it, or none with anything to wait for.
+    /// No workload comes by the rule, or none does with anything to wait for.
     NotReached,
 }
 
 /// A line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The site, and the form where it is half off.
+    /// The site, with the form if the rule is half off.
     pub site: String,
-    /// The crate that it is in.
+    /// The crate of the rule.
     pub layer: &'static str,
     /// What kind of rule it is.
     pub class: &'static str,
-    /// What may be seen without it.
+    /// What may go wrong without the rule.
     pub without: &'static str,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub fate: Fate,
-    /// How long that took.
+    /// How long this row took.
     pub seconds: f64,
 }
 
-/// What scripts for all rules of a layer come by: see [`Ablation::come_by`].
+/// The rules that scripts for a whole layer come by, see [`Ablation::come_by`].
 #[derive(Default)]
 struct Deep {
     of_journal: OnceLock<Arc<Counts>>,
@@ -157,17 +157,17 @@ struct Deep {
 struct Round {
     exhaustive: usize,
     samples: usize,
-    /// Runs of workloads at most.
+    /// The most runs of workloads.
     runs: usize,
-    /// States of each of them at most.
+    /// The most states of each run.
     states_each: u64,
-    /// States at most.
+    /// The most states in all.
     states: u64,
-    /// States for each that is reclaimed.
+    /// One state in so many is reclaimed.
     whole_every: u64,
 }
 
-/// A look at many runs, then a closer one at some.
+/// First a quick look at many runs, then a closer one at some.
 const ROUNDS: [Round; 2] = [
     Round {
         exhaustive: 16,
@@ -187,7 +187,8 @@ const ROUNDS: [Round; 2] = [
     },
 ];
 
-/// What was written for a rule is looked at more closely, and some times with another write-back.
+/// Scripts that were written for the rule are looked at more closely, with several random
+/// write-backs.
 const OWN: Round = Round {
     exhaustive: 400,
     samples: 100,
@@ -198,25 +199,24 @@ const OWN: Round = Round {
 };
 const OWN_SEEDS: u64 = 3;
 
-/// And at last each of its states is reclaimed to the end, and used meanwhile.
+/// Finally, each state of these scripts is reclaimed to the end, and used meanwhile.
 const OWN_TO_THE_END: Round = Round {
     whole_every: 1,
     ..OWN
 };
 
-/// How many times as many states are explored of a rule that survived and may make a difference.
+/// How many times more states are explored for a rule that survived and may make a difference.
 const CLOSER: u64 = 8;
 
-/// States that are recovered for a rule of the recovery, for each that is reclaimed to the end.
+/// For a rule of the recovery, one recovered state in so many is reclaimed to the end.
 const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
 
 impl Ablation {
-    /// Switches one rule off after the other. `each` is told of each line as soon as it is known,
-    /// in no order; what is returned is in the order of the sites.
+    /// Switches off one rule after the other. `each` is called with each row as soon as it is
+    /// known, in any order. The rows that are returned are in the order of the sites.
     ///
     /// # Errors
-    /// Where the image cannot be made, or the engine does not get through a workload with every
-    /// rule.
+    /// If the image cannot be made, or the engine fails in a workload with every rule on.
     pub fn run(&self, each: &(dyn Fn(&Row) + Sync)) -> Result<Vec<Row>, CampaignError> {
         let mut whole = self.clone();
         let worlds = World::all(&mut whole)?;
@@ -274,7 +274,8 @@ impl Ablation {
         let started = Instant::now();
         watch::switch_off(Some((cut.site.id, cut.form)));
         let fate = match self.fate(cut, worlds, scouted, deep) {
-            // Of what recovery alone comes by too few moments are compared: those of a few lives.
+            // For a rule that only recovery comes by, the comparison sees too few moments: those of
+            // a few lives.
             Fate::Survived { .. } if !scouted.is_of_recovery(cut.site) => {
                 match leaves.compare(self, worlds, &scouted.runs_by(cut)) {
                     Some(Compared::Alike(runs)) => Fate::Alike { runs },
@@ -297,7 +298,7 @@ impl Ablation {
         }
     }
 
-    /// Where nothing says that the rule makes no difference one looks at more states.
+    /// Explores more states, for a rule that is not known to make no difference.
     fn closer(
         &self,
         cut: &Cut,
@@ -322,8 +323,8 @@ impl Ablation {
 
     fn fate(&self, cut: &Cut, worlds: &[World], scouted: &Scouted, deep: &Deep) -> Fate {
         let runs = scouted.runs_by(cut);
-        // The look beforehand recovers from a few states only: what was written for a rule is
-        // explored all the same.
+        // The scout recovers from a few states only, so it may miss rules. Scripts that were
+        // written for the rule are explored even if it did not see them come by it.
         let own = scouted.all.iter().filter(|run| self.is_own(cut, run));
         let own: Vec<Run> = own.copied().collect();
         if runs.is_empty() && (own.is_empty() || cut.form != Form::Whole) {
@@ -333,10 +334,9 @@ impl Ablation {
             };
         }
         let mut search = Search::of(self, worlds, scouted.is_of_recovery(cut.site));
-        // A test is about the whole rule.
+        // A test switches off the whole rule.
         let test = test_of(cut.site.id).filter(|_| cut.form == Form::Whole);
-        // Many rules are of what other mechanisms do: no script comes by them, however long one
-        // looks.
+        // Many rules belong to other mechanisms. No script comes by these, however long one looks.
         if runs.is_empty() {
             let passes = self.come_by(cut, &own, worlds, deep);
             let passes = passes.get(&cut.site.id).copied().unwrap_or_default();
@@ -347,7 +347,8 @@ impl Ablation {
         if let Some(found) = self.look_around(&mut search, &runs, &ROUNDS[0]) {
             return found;
         }
-        // What was written for the rule, with other write-backs, before a closer look at the rest.
+        // First the scripts written for the rule, with other write-backs, then a closer look at the
+        // rest.
         let seeds = if test.is_some() { 0 } else { OWN_SEEDS };
         for seed in 0..seeds {
             if let Some(found) = search.look(&own, &OWN, self.seed + seed) {
@@ -376,7 +377,7 @@ impl Ablation {
         }
     }
 
-    /// Explores runs as a round does: of more than it has, some of all lengths.
+    /// Explores runs as a round does. If there are more than it allows, takes some of all lengths.
     fn look_around(&self, search: &mut Search<'_>, runs: &[Run], round: &Round) -> Option<Fate> {
         let most = round.runs * self.effort as usize;
         let step = runs.len().div_ceil(most).max(1);
@@ -384,10 +385,9 @@ impl Ablation {
         search.look(&some, round, self.seed)
     }
 
-    /// How often the scripts for this rule come by it and others, at a closer look than the one
-    /// beforehand.
-    /// No rule is off: until a run comes by a rule it makes no difference whether that one is. The
-    /// scripts for all rules of a layer are looked at once.
+    /// How often the scripts for this rule come by each rule. This look is closer than the scout's.
+    /// Every rule is on: until a run comes by a rule, it makes no difference whether that one is.
+    /// Scripts for a whole layer are looked at only once for all its rules.
     fn come_by(&self, cut: &Cut, own: &[Run], worlds: &[World], deep: &Deep) -> Arc<Counts> {
         let look = || {
             watch::record(true);
@@ -404,7 +404,8 @@ impl Ablation {
         }
     }
 
-    /// Whether a run is of a script that was written for the rule, or for those of its layer.
+    /// Whether a run is one of a script that was written for the rule, or for all rules of its
+    /// layer.
     fn is_own(&self, cut: &Cut, run: &Run) -> bool {
         let Some(script) = World::script_of(&self.workloads[run.workload]) else {
             return false;
@@ -418,8 +419,8 @@ impl Ablation {
     }
 }
 
-/// Whether a script was written for a rule: it has the rule's name, behind which a second one has a
-/// number.
+/// Whether a script was written for a rule: its name is the rule's, followed by a number if there
+/// are several.
 fn is_for(script: &str, rule: &str) -> bool {
     let rest = script.strip_prefix(rule);
     rest.is_some_and(|rest| {
@@ -428,12 +429,12 @@ fn is_for(script: &str, rule: &str) -> bool {
     })
 }
 
-/// The search for a state that shows what a rule prevents.
+/// The search for a state that is wrong without a rule.
 struct Search<'a> {
     ablation: &'a Ablation,
     worlds: &'a [World],
     is_of_recovery: bool,
-    /// How often the runs came by the rules, where that is recorded.
+    /// How often the runs came by the rules, if that is recorded.
     come_by: Counts,
     states: u64,
     count: u64,
@@ -489,7 +490,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The forms in which a rule can be off such that it makes a difference.
+/// The forms in which switching the rule off can make a difference.
 fn cuts(site: &'static Site, scouted: &Scouted) -> Vec<Cut> {
     let forms = Form::ALL
         .into_iter()

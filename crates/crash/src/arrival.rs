@@ -1,4 +1,4 @@
-//! What of a batch on its way has arrived.
+//! The parts of a batch on its way that have arrived.
 
 use backstitch_crash_core::classes::Choices;
 use backstitch_crash_core::image::Fork;
@@ -21,7 +21,7 @@ impl Arriving {
     }
 }
 
-/// What of which blocks a batch writes.
+/// The blocks that a batch writes, wholly or in part.
 pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<Arriving> {
     let size = u64::from(disk.block_bytes());
     let mut arriving = Vec::new();
@@ -48,7 +48,7 @@ pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<Arriving> {
     arriving
 }
 
-/// A block of which some sectors arrive.
+/// Lets some sectors of a block arrive.
 pub(crate) fn arrive(state: &mut Fork, part: &Arriving, sectors: u64) {
     let sectors = sectors & part.sectors;
     if sectors == state.all_sectors() {
@@ -62,15 +62,15 @@ pub(crate) fn arrive(state: &mut Fork, part: &Arriving, sectors: u64) {
     state.set_block(part.block, bytes.into());
 }
 
-/// The pieces of a batch: a block, or where blocks may be torn a sector of one.
+/// The pieces of a batch that arrive independently: blocks, or sectors where blocks may be torn.
 pub(crate) struct Pieces<'p> {
     /// What is on its way.
     pub(crate) arriving: &'p [Arriving],
     /// Which blocks are files' contents.
     pub(crate) contents: &'p [bool],
-    /// The image before.
+    /// The image before the batch.
     pub(crate) disk: &'p Fork,
-    /// Each as the number of what it is a part of, and its sectors.
+    /// For each piece the index of its block in `arriving`, and its sectors.
     pub(crate) pieces: Vec<(usize, u64)>,
 }
 
@@ -100,7 +100,7 @@ impl<'p> Pieces<'p> {
         }
     }
 
-    /// The pieces of each block, or part of one, that is on its way.
+    /// The pieces of each block in `arriving`.
     pub(crate) fn of_each(&self) -> Vec<Vec<usize>> {
         let mut of_each = vec![Vec::new(); self.arriving.len()];
         for (piece, (at, _)) in self.pieces.iter().enumerate() {

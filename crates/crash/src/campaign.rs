@@ -1,5 +1,5 @@
-//! Many workloads, each explored under several plans, on all processors, with the same result every
-//! time.
+//! Many workloads, each explored under several plans, on all processors. The result does not depend
+//! on the number of threads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,32 +38,32 @@ pub struct Campaign {
     pub workloads: Vec<Workload>,
     /// Under which optimisations and schedules each of them runs.
     pub variants: Vec<(Optimisations, Schedule)>,
-    /// The image that each run starts from: made so, unless there is a `base`.
+    /// Options of the image that each run starts from, unless there is a `base`.
     pub image: ImageOptions,
-    /// The image that each run starts from, where it is a given one.
+    /// A given image that each run starts from.
     pub base: Option<Fork>,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Whether blocks may arrive in part, in units of 512 bytes.
     pub torn: bool,
-    /// The drive that the image is on: states are what its queue and its cache may leave of what was
-    /// written. Where `None`, any set of changes that is in order.
+    /// The drive that the image is on. States are then those that its queue and its cache may
+    /// leave. With `None`, any set of changes that keeps the order is a state.
     pub drive: Option<Arc<DriveSpec>>,
-    /// What the engine takes to be written wholly or not at all; the block where `None`.
+    /// The size of what the engine takes to be written wholly or not at all; a block where `None`.
     pub unit_bytes: Option<u32>,
     /// The most sets of patches of a moment that are all visited.
     pub exhaustive: usize,
-    /// Random ones that are visited where there are more.
+    /// How many random sets are visited if there are more.
     pub samples: usize,
-    /// States for each that is also reclaimed to the end, with crashes inside; none where 0.
+    /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
     pub whole_every: u64,
-    /// Of these, states for each that is reclaimed once more while somebody uses the file system;
-    /// each where 0.
+    /// Of these, one in so many is reclaimed once more while somebody uses the file system; each
+    /// where 0.
     pub in_use_every: u64,
     /// Ends once this number of states was visited.
     pub most_states: u64,
-    /// Ends a workload, under each variant, once this number of states was visited that were not
-    /// known from it, or from one before that begins as it does.
+    /// The most states of a workload under each variant, without those known from it or from an
+    /// earlier workload that begins in the same way. The run ends then.
     pub most_states_each: u64,
     /// Ends once this number of workloads failed.
     pub most_failures: usize,
@@ -71,7 +71,7 @@ pub struct Campaign {
     pub threads: usize,
 }
 
-/// Workloads that are explored one after the other.
+/// Workloads of a chunk, which one thread explores one after the other.
 const CHUNK: usize = 32;
 
 /// Some workloads under one variant.
@@ -80,7 +80,7 @@ struct Chunk {
     variant: usize,
 }
 
-/// The fingerprints of all states.
+/// Collects the fingerprints of all states.
 #[derive(Default)]
 struct Distinct {
     left: FxHashSet<u64>,
@@ -93,17 +93,17 @@ pub enum CampaignError {
     /// The image could not be made.
     #[error("making an image: {0}")]
     Mkfs(#[from] MkfsError),
-    /// The engine did not get through a workload.
+    /// The engine failed in a workload.
     #[error("workload {workload}: {error}")]
     Engine {
-        /// Which.
+        /// The workload's name.
         workload: String,
-        /// What it says.
+        /// The engine's error.
         error: LayoutError,
     },
 }
 
-/// A workload under a variant that left a state that must not be.
+/// A state that must not be, with the workload and the variant that left it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub(crate) workload: Workload,
@@ -133,7 +133,7 @@ impl Failure {
 /// What a campaign found.
 #[derive(Debug, Default)]
 pub struct Results {
-    /// Workloads run, each under every variant.
+    /// Workloads that were run, each under every variant.
     pub workloads: u64,
     /// Runs: workloads times variants.
     pub runs: u64,
@@ -143,16 +143,16 @@ pub struct Results {
     pub distinct: u64,
     /// Different file systems that the replay of a journal made of the states, where there is one.
     pub recovered: u64,
-    /// Times that a state was recovered and judged: anew in every workload, and where there are new
-    /// promises.
+    /// How often a state was recovered and judged. That is done anew in every workload, and
+    /// whenever there are new promises.
     pub judged: u64,
-    /// States that must not be, one a run at most.
+    /// States that must not be, at most one for each run.
     pub failures: Vec<Failure>,
     /// The most leaks found in one state.
     pub leaks_max: u64,
     /// Moments at which a crash was tried.
     pub moments: u64,
-    /// Of those, where not all sets of patches were visited.
+    /// Moments at which not all sets of patches were visited.
     pub sampled_moments: u64,
     /// Moments at which bits of bitmaps were tried one at a time.
     pub reduced_moments: u64,
@@ -164,45 +164,46 @@ pub struct Results {
     pub second_sampled: u64,
     /// States in which recovery and reclaim ran to the end.
     pub reclaimed: u64,
-    /// Of these, states to which the reclaim does what it did to another one.
+    /// Of these, states for which the result of the reclaim was known from another state.
     pub reclaims_known: u64,
-    /// Of those reclaimed, states in which it ran once more while somebody used the file system.
+    /// Of those reclaimed, states that were reclaimed once more while somebody used the file
+    /// system.
     pub reclaimed_in_use: u64,
-    /// Of those reclaimed, states with which somebody went on working, until the next power cut.
+    /// Of those reclaimed, states on which work went on until another power cut.
     pub gone_on: u64,
-    /// States of crashes inside recovery and reclaim.
+    /// States that crashes inside recovery and reclaim left.
     pub second: u64,
-    /// How many patches of which kind were uncommitted at the moments.
+    /// How many patches of each kind were uncommitted at the moments.
     pub coverage: BTreeMap<&'static str, u64>,
-    /// The rules that were come by, where the observer has them counted.
+    /// The rules that the runs came by, if the observer has them counted.
     pub rules: Counts,
     /// Every workload was run to its end.
     pub is_complete: bool,
-    /// How often operations were answered with which error.
+    /// How often operations were answered with each error.
     pub refused: BTreeMap<String, u64>,
 }
 
 /// Sees states while they are judged.
 pub trait Observer: Sync {
-    /// A state that is about to be judged, and what identifies it. What is wrong with it, where the
-    /// observer sees something.
+    /// Called with a state that is about to be judged, and its fingerprint. Returns what the
+    /// observer finds wrong with it, if anything.
     fn state(&self, _state: &Fork, _fingerprint: u128) -> Option<String> {
         None
     }
 
-    /// A thread is about to explore.
+    /// Called when a thread begins to explore.
     fn thread_starts(&self) {}
 
-    /// `_runs` runs of `_of` are done.
+    /// Called when `_runs` runs of `_of` are done.
     fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
 }
 
-/// Nobody who looks.
+/// An observer that ignores everything.
 pub struct NoObserver;
 
 impl Observer for NoObserver {}
 
-/// Switches a rule off, where there is one, in every thread that explores.
+/// Switches off this rule, if there is one, in every thread that explores.
 pub struct Without(pub Option<Id>);
 
 impl Observer for Without {
@@ -233,8 +234,8 @@ impl Campaign {
             ordering: self.ordering,
             optimisations,
             schedule,
-            // The same for all workloads, so that those which begin alike go alike as far as they
-            // are.
+            // The same seed for all workloads, so that two which begin alike have the same states
+            // up to there.
             seed: self.seed.wrapping_add(variant as u64),
             torn: self.torn,
             drive: self.drive.clone(),
@@ -260,16 +261,16 @@ impl Campaign {
         Ok(Failure {
             workload,
             plan,
-            // What only others saw cannot be looked for in smaller workloads.
+            // A foreign tool is not asked about the states of smaller workloads.
             minimised: found.verdict.kind != "foreign",
             found,
             graph: None,
         })
     }
 
-    /// Looks at the patches of the failing moment, which its report then shows, and for the order
-    /// that is missing among them. What is returned is a trace of what happened up to the moment,
-    /// since the mount; `None` where the engine itself failed.
+    /// Looks at the patches of the failing moment, and for the order that is missing among them;
+    /// the failure's report shows both from then on. Returns a trace of what happened from the
+    /// mount up to the moment; `None` if the engine itself failed.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -284,7 +285,7 @@ impl Campaign {
     /// Explores.
     ///
     /// # Errors
-    /// Where the image cannot be made or the engine gives up.
+    /// If the image cannot be made or the engine fails.
     pub fn run(&self, observer: &dyn Observer) -> Result<Results, CampaignError> {
         let image = self.start()?;
         let chunks: Vec<Chunk> = (0..self.workloads.len())
@@ -325,8 +326,8 @@ impl Campaign {
         })
     }
 
-    /// Explores the workloads of a chunk, one after the other: each goes on where it parts from the
-    /// one before.
+    /// Explores the workloads of a chunk, one after the other. Of each only the part is explored in
+    /// which it differs from the one before.
     fn run_chunk(
         &self,
         image: &Fork,
@@ -352,8 +353,8 @@ impl Campaign {
         outcomes
     }
 
-    /// Takes the outcomes in their order, whatever order they end in, until there is enough: so the
-    /// result does not depend on the number of threads.
+    /// Collects the outcomes in the order of the runs, whatever order they end in, until there is
+    /// enough. So the result does not depend on the number of threads.
     fn gather(
         &self,
         receiver: &mpsc::Receiver<(usize, Vec<Outcome>)>,

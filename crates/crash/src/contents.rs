@@ -1,15 +1,15 @@
-//! What a file contains, without its zeros: a file of 64 MiB that is nearly all hole costs what is
-//! written in it.
+//! The contents of a file, stored without zeros: a file of 64 MiB that is nearly all hole costs
+//! only what is written in it.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use twox_hash::xxhash3_128::Hasher;
 
-/// The size of a piece: that of the smallest block.
+/// Bytes of a piece: the size of the smallest block.
 pub(crate) const PIECE: u64 = 1024;
 
-/// Some bytes, from a multiple of [`PIECE`] on.
+/// Bytes of a file from a multiple of [`PIECE`] on.
 pub(crate) type Piece = [u8; PIECE as usize];
 
 const ZEROS: Piece = [0; PIECE as usize];
@@ -18,8 +18,8 @@ const ZEROS: Piece = [0; PIECE as usize];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     len: u64,
-    /// The pieces that are not all zeros, in order of their numbers; behind the end they hold
-    /// zeros.
+    /// The pieces that are not all zeros, in order of their numbers. They hold zeros beyond the end
+    /// of the file.
     pieces: Vec<(u64, Arc<Piece>)>,
 }
 
@@ -28,7 +28,7 @@ impl Contents {
         self.len
     }
 
-    /// The bytes of a piece, with zeros behind the end.
+    /// The bytes of a piece, with zeros beyond the end.
     pub(crate) fn piece(&self, number: u64) -> &Piece {
         self.place(number).map_or(&ZEROS, |at| &self.pieces[at].1)
     }
@@ -38,7 +38,7 @@ impl Contents {
         self.pieces.iter().map(|(number, _)| *number)
     }
 
-    /// Behind the last byte that is not zero.
+    /// The offset after the last byte that is not zero.
     pub(crate) fn written_end(&self) -> u64 {
         self.pieces.last().map_or(0, |(number, piece)| {
             let zeros = piece.iter().rev().take_while(|byte| **byte == 0);
@@ -46,18 +46,18 @@ impl Contents {
         })
     }
 
-    /// Where a piece is, or where it would have to be.
+    /// The index of a piece, or the one at which to insert it.
     fn place(&self, number: u64) -> Result<usize, usize> {
         self.pieces
             .binary_search_by_key(&number, |(number, _)| *number)
     }
 
-    /// A byte; `None` behind the end.
+    /// A byte; `None` beyond the end.
     pub(crate) fn byte(&self, at: u64) -> Option<u8> {
         (at < self.len).then(|| self.piece(at / PIECE)[(at % PIECE) as usize])
     }
 
-    /// Puts bytes at an offset, and makes it longer where it ends before them.
+    /// Writes bytes at an offset. Where the file ends before them it becomes longer.
     pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) {
         self.len = self.len.max(at + bytes.len() as u64);
         let mut rest = bytes;
@@ -73,7 +73,7 @@ impl Contents {
         }
     }
 
-    /// Zeros from one offset to another, as far as there is anything.
+    /// Writes zeros from one offset to another, without making the file longer.
     pub(crate) fn clear(&mut self, range: Range<u64>) {
         let end = range.end.min(self.len);
         if range.start >= end {
@@ -88,7 +88,7 @@ impl Contents {
         }
     }
 
-    /// Cuts it, or makes it longer by zeros.
+    /// Shortens the file, or makes it longer with zeros.
     pub(crate) fn resize(&mut self, len: u64) {
         self.clear(len..self.len);
         self.len = len;
@@ -105,7 +105,7 @@ impl Contents {
         }
     }
 
-    /// Tells a hasher of it.
+    /// Adds the contents to a hash.
     pub(crate) fn hash_into(&self, hasher: &mut Hasher) {
         hasher.write(&self.len.to_le_bytes());
         for (number, piece) in &self.pieces {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use fastrand::Rng as Random;
 
-    /// Whatever is done to it, it is what the same does to a vector of bytes.
+    /// Compares each operation with the same one on a vector of bytes.
     #[test]
     fn it_is_a_vector_of_bytes() {
         let mut random = Random::with_seed(5);

@@ -1,4 +1,4 @@
-//! How often the rules of all crates below were come by.
+//! How often a run came by the rules of all crates below.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use backstitch_crash_core::report::RuleCounts;
 use backstitch_crash_workloads::rules::sites;
 use backstitch_rules::watch::Counts;
 
-/// The counts of all sites by their names, with zeros for those that nothing came by.
+/// The counts of all sites by their names, with zeros where no run came by.
 pub(crate) fn of_rules(counts: &Counts) -> BTreeMap<String, RuleCounts> {
     let all = sites().map(|site| {
         let passes = counts.get(&site.id).copied().unwrap_or_default();

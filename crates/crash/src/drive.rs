@@ -1,8 +1,8 @@
-//! What of a batch on its way one kind of drive may have put onto its medium.
+//! The parts of a batch that a given drive may have put onto its medium.
 //!
-//! Elsewhere any part of a batch may have arrived. A drive leaves fewer: without a volatile cache
-//! what it has done is there, what it works on is there in part, and what is behind that in its
-//! queue is there only as far as it may choose the order itself.
+//! Without a drive, any part of a batch may have arrived. A drive leaves fewer states. Without a
+//! volatile cache, what it has finished is there, what it is working on is there in part, and what
+//! waits in its queue is there only as far as the drive may reorder it.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use backstitch_drives::{DriveSpec, OpenWrite, RequestId, SimulatedDevice, Virtua
 use fastrand::Rng as Random;
 use rustc_hash::FxHashSet;
 
-/// The drive of a run. Its time goes on from batch to batch.
+/// The drive of a run. Its virtual time goes on from batch to batch.
 pub(crate) struct RunDrive {
     device: SimulatedDevice,
 }
 
-/// A buffer of a batch: the request that brings it, where it goes, and the pieces that it is.
+/// A buffer of a batch: its request, its place on the drive, and its pieces.
 struct Sent {
     request: RequestId,
     offset_bytes: u64,
@@ -25,16 +25,17 @@ struct Sent {
 }
 
 impl RunDrive {
-    /// The drive, at rest.
+    /// A drive with nothing to do.
     pub(crate) fn new(spec: &DriveSpec, size_bytes: u64) -> RunDrive {
         RunDrive {
             device: SimulatedDevice::new(spec, size_bytes, Arc::new(VirtualClock::default())),
         }
     }
 
-    /// The drive is given a batch, and then told to flush. What may be there at any moment until it
-    /// has, each as whether a piece is; and whether that is all that may. `pieces_of`: the pieces of
-    /// each buffer of the batch, in order; `contents`: which pieces are files' contents.
+    /// Gives the drive a batch, then a flush. Returns what may be on the medium at any moment until
+    /// the flush is done, each state as one flag for each piece; and whether these are all the
+    /// states. `pieces_of` has the pieces of each buffer of the batch, in order; `contents` says
+    /// which pieces are files' contents.
     pub(crate) fn parts(
         &mut self,
         batch: &[&WriteRequest],
@@ -89,7 +90,7 @@ impl RunDrive {
         sent
     }
 
-    /// The pieces that are on the medium whatever happens.
+    /// The pieces that are on the medium in any case.
     fn on_medium(&self, sent: &[Sent], count: usize) -> Vec<bool> {
         let mut there = vec![false; count];
         for buffer in sent.iter().filter(|s| self.device.is_stable(s.request)) {
@@ -99,11 +100,11 @@ impl RunDrive {
     }
 }
 
-/// What may be there or not.
+/// The pieces that a power cut may leave or lose.
 struct Open {
-    /// The pieces, those that others follow before these.
+    /// The pieces, each behind those that must be there before it.
     pieces: Vec<usize>,
-    /// For each of them, those that must be there whole if it is: indices into the same.
+    /// For each piece, indices into `pieces` of those that must be there if it is.
     befores: Vec<Vec<usize>>,
 }
 
@@ -113,7 +114,7 @@ impl Open {
             pieces: Vec::with_capacity(count),
             befores: Vec::new(),
         };
-        // Of each write its pieces, as indices into `pieces`.
+        // For each write, its pieces as indices into `pieces`.
         let mut places: Vec<Vec<usize>> = Vec::with_capacity(writes.len());
         for write in writes {
             let befores: Vec<usize> = (write.befores.iter())
@@ -129,7 +130,7 @@ impl Open {
         open
     }
 
-    /// The same choice without what lacks something that it follows.
+    /// The chosen pieces without those for which something that must be there before is missing.
     fn closed(&self, chosen: &[bool]) -> Vec<bool> {
         let mut closed = chosen.to_vec();
         for at in 0..closed.len() {

@@ -1,5 +1,5 @@
-//! One workload, every state: runs it under a schedule of write-back and judges what each moment's
-//! crash could leave.
+//! Explores one workload: runs it under a schedule of write-back, and judges every state that a
+//! crash at each moment could leave.
 
 mod known;
 mod moments;
@@ -43,25 +43,25 @@ pub(crate) struct Plan {
     pub optimisations: Optimisations,
     /// The write-back.
     pub schedule: Schedule,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Whether blocks on their way may arrive in part, in units of 512 bytes.
     pub torn: bool,
-    /// The drive that the image is on; any where `None`.
+    /// The drive that the image is on; where `None`, one that may write in any order.
     pub drive: Option<Arc<DriveSpec>>,
-    /// What the engine takes to be written wholly or not at all; the block where `None`.
+    /// The size of what the engine takes to be written wholly or not at all; a block where `None`.
     pub unit_bytes: Option<u32>,
     /// The most sets of patches of a moment that are all visited.
     pub exhaustive: usize,
-    /// Random ones that are visited where there are more.
+    /// How many random sets are visited if there are more.
     pub samples: usize,
-    /// States for each that is also reclaimed to the end, with crashes inside; none where 0.
+    /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
     pub whole_every: u64,
-    /// Of these, states for each that is reclaimed once more while somebody uses the file system.
+    /// Of these, one in so many is reclaimed once more while somebody uses the file system.
     pub in_use_every: u64,
     /// The most states that are visited.
     pub most_states: u64,
-    /// The most that were not seen before.
+    /// The most of them that were not seen before.
     pub most_new: u64,
 }
 
@@ -75,12 +75,12 @@ impl Plan {
     }
 }
 
-/// Which patches of the moment are on disk.
+/// What of a moment's changes is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// These.
     Patches(Vec<bool>),
-    /// The blocks of the batch on its way that arrived (torn ones with the sectors that did).
+    /// These blocks of the batch on its way have arrived, each with the sectors that did.
     Batch(Vec<(u64, u64)>),
 }
 
@@ -92,24 +92,26 @@ pub(crate) struct Found {
     /// The operations begun before it.
     pub(crate) begun: usize,
     pub(crate) cut: Cut,
-    /// What the state was asked.
+    /// The question on which the state failed.
     pub(crate) question: Question,
     pub(crate) verdict: Verdict,
-    /// What is on disk of each block in question, in words.
+    /// The blocks in question, each with the number of its changes and how many of them are on
+    /// disk.
     pub(crate) blocks: Vec<(u64, usize, usize)>,
     pub(crate) state: Fork,
 }
 
-/// What came of a workload.
+/// The result of exploring a workload.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) states: u64,
-    /// Times that a state was recovered and judged: anew where there are new promises.
+    /// How often a state was recovered and judged. That is done anew whenever there are new
+    /// promises.
     pub(crate) judged: u64,
     /// States that were never seen before.
     pub(crate) new: u64,
     pub(crate) fingerprints: FxHashSet<u64>,
-    /// What the replay of a journal made of the states.
+    /// The states after the replay of a journal, by fingerprint.
     pub(crate) recovered: FxHashSet<u64>,
     pub(crate) found: Option<Found>,
     pub(crate) moments: usize,
@@ -119,40 +121,40 @@ pub(crate) struct Outcome {
     pub(crate) reduced_moments: usize,
     /// Batches of which not every part was visited.
     pub(crate) sampled_batches: usize,
-    /// The run was ended before its workload was.
+    /// Whether the run was ended before its workload was.
     pub(crate) cut_short: bool,
     pub(crate) coverage: BTreeMap<&'static str, u64>,
-    /// The rules that were come by, where they are counted.
+    /// The rules that the run came by, if they are counted.
     pub(crate) rules: Counts,
     pub(crate) tally: Tally,
-    /// What operations failed with, where they did.
+    /// The errors with which operations were answered.
     pub(crate) refused: Vec<String>,
 }
 
-/// Sees states beside the judge: to check some of them with foreign tools.
+/// Sees states beside the judge, to check some of them with foreign tools. Returns what is wrong.
 pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128) -> Option<String>;
 
-/// Somebody who looks at a workload as it runs.
+/// Watches a workload as it runs.
 pub(crate) trait Spectator: Watcher {
     /// The image is mounted, at the start and after each crash of the workload.
     fn mounted(&mut self, _mount: &mut Mount) {}
 
-    /// The image is mounted so: this is what will be done and promised.
+    /// A mount begins under this engine; `model` is what is done and promised from now on.
     fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine);
 
-    /// `operations` operations are begun.
+    /// Called when the operation with this number, counted from 1, begins.
     fn begun(&mut self, operations: usize);
 
     /// An operation was answered with an error.
     fn refused(&mut self, operation: &Operation, error: &Error);
 
-    /// Nothing more needs to run.
+    /// Whether the rest of the workload need not run.
     fn is_done(&self) -> bool;
 }
 
 /// Explores one workload from an image on.
 ///
-/// Where the engine fails otherwise than with an answer to an operation, that is a failure too.
+/// If the engine fails other than by answering an operation with an error, that is a failure too.
 pub(crate) fn explore(
     image: &Fork,
     workload: &Workload,
@@ -165,7 +167,7 @@ pub(crate) fn explore(
     reclaims.next_workload();
     let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
     explorer.judge.reclaims = reclaims;
-    // What a replay makes of a state inside another one is no state of the device.
+    // For nested file systems, the result of a replay inside is no state of the device.
     explorer.replays &= image.nesting().is_none();
     if watch::records() {
         forget_followed();
@@ -183,13 +185,13 @@ pub(crate) fn explore(
     if outcome.found.is_some() {
         *known = Known::default();
     } else if outcome.cut_short {
-        // What the rest of this workload would have shown was not looked at.
+        // The states of the rest of this workload were not looked at.
         known.looked_at = 0;
     }
     outcome
 }
 
-/// Runs a workload under a plan. What the engine fails with, or panics with, if it does.
+/// Runs a workload under a plan. Returns the engine's error or panic, if there is one.
 pub(crate) fn trouble_of(
     image: &Fork,
     operations: &[Operation],
@@ -207,8 +209,8 @@ pub(crate) fn trouble_of(
 /// Runs a workload under a plan.
 ///
 /// # Errors
-/// Where the image cannot be mounted, or the engine fails otherwise than with an answer to an
-/// operation.
+/// Where the image cannot be mounted, or the engine fails other than by answering an operation with
+/// an error.
 pub(crate) fn run(
     image: &Fork,
     operations: &[Operation],
@@ -226,9 +228,10 @@ pub(crate) fn run(
         match machine.apply(operation, spectator) {
             Ok(()) => {
                 spectator.at_rest(&machine.mount);
-                // A crash comes before the caller of the operation before it is answered, and what
-                // is written meanwhile: where each call waits, nothing would be left to lose. What
-                // it is answered, and what a crash leaves then, is seen once that one has come.
+                // If a crash follows (after any `round`s), this operation is not answered before
+                // it: where each call waits for its changes, an answered one would leave nothing to
+                // lose. It is answered on the old mount once the crash has made the next one, so
+                // the states of that answer are seen too.
                 let is_crash = |o: &Operation| matches!(o, Operation::Crash(_) | Operation::Cut);
                 let mut then = operations[number + 1..].iter();
                 let then = then.find(|then| !matches!(then, Operation::Round));
@@ -242,7 +245,7 @@ pub(crate) fn run(
             Err(error @ (Error::Corrupt(_) | Error::Device(_))) => return Err(error),
             Err(error) => spectator.refused(operation, &error),
         }
-        // The reclaim, or deferred work, met what no crash may leave.
+        // The reclaim, or deferred work, found what no crash may leave.
         if let Some(reason) = machine.mount.fs.read_only_reason() {
             return Err(Error::corrupt(
                 Structure::Sole("the file system in use"),
@@ -286,7 +289,7 @@ fn write_back(
 ) -> Result<(), Error> {
     match schedule {
         Schedule::Nothing => {
-            // Transactions pile up, nothing of which is written.
+            // Transactions end without being written, so several of them pile up.
             if machine.mount.has_log() && random.usize(..2) == 0 {
                 machine.mount.commit(spectator)?;
             }
@@ -318,9 +321,9 @@ struct Explorer<'a> {
     plan: Plan,
     /// The drive of this run, once it is written to.
     drive: Option<RunDrive>,
-    /// Operations at the beginning that are not looked at.
+    /// The operations at the beginning whose moments are not looked at.
     setup: usize,
-    /// States are what the replay of a journal makes of them.
+    /// Whether states are told apart by what the replay of a journal makes of them.
     replays: bool,
     judge: Judge,
     random: Random,
@@ -376,12 +379,12 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// What has yet to be asked about a state that a crash left, under what is promised now.
+    /// The question still to be answered about a state that a crash left, under the present
+    /// promises.
     fn open_question(&mut self, fingerprint: u128) -> Option<Question> {
         self.outcome.states += 1;
         let now = self.now();
-        // Which ones are reclaimed depends on the seed, so that a longer search looks at others
-        // each time.
+        // The seed decides which states are reclaimed, so that another seed looks at others.
         let choice = fingerprint as u64 ^ self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let every = self.plan.whole_every;
         let whole = every != 0 && choice.is_multiple_of(every);

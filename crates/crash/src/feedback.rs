@@ -1,4 +1,4 @@
-//! Workloads of a campaign that are found by feedback, and what workloads come by.
+//! Finding workloads by feedback, and counting the rules that workloads come by.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -13,9 +13,10 @@ use backstitch_crash_workloads::Workload;
 use backstitch_crash_workloads::generate::guided::{Candidate, Covered, Feature, Image, guided};
 
 impl Campaign {
-    /// `count` workloads that come by rules in other ways than each other, under the campaign's
-    /// mechanism, image and variants: they are drawn and mutated, run once, and kept where that
-    /// covers something new. The same for the same seed, on any number of threads.
+    /// Finds `count` workloads that come by rules in different ways, under the campaign's
+    /// mechanism, image and variants: workloads are drawn at random and mutated, run once, and kept
+    /// if they cover something new. The same seed gives the same workloads, on any number of
+    /// threads.
     ///
     /// # Errors
     /// Where the image cannot be made.
@@ -41,8 +42,8 @@ impl Campaign {
         Ok(chosen.into_iter().enumerate().map(named).collect())
     }
 
-    /// Which rules the campaign's workloads come by where each is run once under each variant,
-    /// without exploring.
+    /// The rules that the campaign's workloads come by, when each runs once under each variant.
+    /// Nothing is explored.
     ///
     /// # Errors
     /// Where the image cannot be made.
@@ -64,7 +65,7 @@ impl Campaign {
         Ok(all)
     }
 
-    /// Each under one of the variants, in turn.
+    /// Runs each candidate under one of the variants, in turn.
     fn look_at_all(&self, start: &Fork, batch: &[Candidate], first: usize) -> Vec<Seen> {
         self.look_at_each(start, batch, |at| (first + at) % self.variants.len())
     }
@@ -98,7 +99,7 @@ impl Campaign {
     }
 }
 
-/// What of a run is compared with others.
+/// What a run covers, for comparison with others.
 fn covered(seen: &Seen) -> Covered {
     let mut features = BTreeSet::new();
     for (rule, passes) in &seen.counts {
@@ -117,7 +118,7 @@ fn covered(seen: &Seen) -> Covered {
     }
 }
 
-/// How often a rule was come by, in each way.
+/// How often a run came by a rule, in each way that is told apart.
 fn ways(passes: &Passes) -> [u64; 6] {
     [
         passes.reached,
@@ -125,12 +126,12 @@ fn ways(passes: &Passes) -> [u64; 6] {
         passes.rolled_back,
         passes.remounted,
         passes.merged,
-        // One patch is what `pending` says.
+        // A single patch adds nothing to what `pending` says.
         passes.most.saturating_sub(1),
     ]
 }
 
-/// Counts that are alike: 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, 32 to 127, more.
+/// The bucket of a count: 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, 32 to 127, more.
 fn bucket(count: u64) -> u8 {
     match count {
         0..=3 => count as u8,

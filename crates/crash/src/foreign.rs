@@ -1,4 +1,4 @@
-//! What others say of a state: `e2fsck`, and the kernel's own driver.
+//! Judging states with foreign tools: `e2fsck`, and the kernel's own driver.
 
 use std::fs;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use crate::campaign::Observer;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::replayed;
 
-/// Has a sample of the states looked at by foreign tools.
+/// Checks a sample of the states with foreign tools.
 pub struct Foreign {
     directory: tempfile::TempDir,
     e2fsck_every: u64,
@@ -22,13 +22,13 @@ pub struct Foreign {
     pub checked: AtomicU64,
     /// States that the kernel mounted and read.
     pub mounted: AtomicU64,
-    /// There are few loop devices: one mount at a time.
+    /// Held during a mount: there are few loop devices.
     loop_device: Mutex<()>,
 }
 
 impl Foreign {
-    /// One state in `e2fsck_every` is given to `e2fsck -fn`, one in `kernel_every` to a loop mount,
-    /// which needs root; none where 0.
+    /// One state in `e2fsck_every` is given to `e2fsck -fn`, and one in `kernel_every` is mounted
+    /// by the kernel from a loop device, which takes root. With 0, none is.
     ///
     /// # Errors
     /// Where no directory for the images can be made.
@@ -55,7 +55,7 @@ impl Foreign {
         Ok(path)
     }
 
-    /// What is in a log of ours nobody else brings home.
+    /// The state after the replay of a log of ours, which no foreign tool can replay.
     fn without_our_log(state: &Fork) -> io::Result<Fork> {
         match needs_recovery(state) {
             true => Ok(state.clone()),
@@ -66,8 +66,7 @@ impl Foreign {
     fn e2fsck(&self, state: &Fork) -> io::Result<Option<String>> {
         let state = &Self::without_our_log(state)?;
         let path = self.image(state)?;
-        // Whose journal is not empty is what the replay makes of it, and then nothing at all may be
-        // wrong.
+        // With a journal to replay, e2fsck replays it first, and then nothing at all may be wrong.
         let has_journal = needs_recovery(state);
         let how = if has_journal { "-fy" } else { "-fn" };
         let journal = journal_of(&path);
@@ -79,7 +78,8 @@ impl Foreign {
         let output = command.arg(&path).output()?;
         remove(&path)?;
         self.checked.fetch_add(1, Ordering::Relaxed);
-        // From 8 on the check was not done (fsck(8)); so it is where a signal ended it.
+        // Exit codes from 8 on mean that the check was not done (fsck(8)); so does the end by a
+        // signal.
         if output.status.code().is_none_or(|code| code >= 8) {
             return Err(io::Error::other(format!("it ended with {}", output.status)));
         }
@@ -136,7 +136,7 @@ impl Foreign {
     }
 }
 
-/// Where the journal of an image is, if that has one on a device of its own.
+/// The path of an image's journal, if that is on a device of its own.
 fn journal_of(image: &Path) -> PathBuf {
     image.with_extension("journal")
 }
@@ -149,7 +149,7 @@ fn remove(image: &Path) -> io::Result<()> {
     }
 }
 
-/// A loop device, which goes with this.
+/// A loop device, detached when this is dropped.
 struct Loop(String);
 
 impl Loop {
@@ -169,13 +169,14 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // One that stays behind is seen by `losetup -l`; the state's verdict does not hang on it.
+        // A device that stays behind shows in `losetup -l`, and does not change the state's
+        // verdict.
         let _ = said(Command::new("losetup").args(["-d", &self.0]));
     }
 }
 
-/// Takes the kernel's mount off. A program that looks at all mounts of the host keeps one busy for
-/// a moment.
+/// Unmounts what the kernel has mounted. Tries repeatedly, since a program that looks at all mounts
+/// of the host may keep it busy for a moment.
 fn unmount(place: &Path) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(50);
     let mut tries = 0;
@@ -190,7 +191,7 @@ fn unmount(place: &Path) -> io::Result<()> {
 
 impl Observer for Foreign {
     fn state(&self, state: &Fork, fingerprint: u128) -> Option<String> {
-        // Other bits than those by which states are chosen to be reclaimed.
+        // Not the bits by which states to reclaim are chosen.
         let choice = (fingerprint >> 64) as u64;
         let asked = |every: u64| every != 0 && choice.is_multiple_of(every);
         let mut said = None;
@@ -205,7 +206,7 @@ impl Observer for Foreign {
 }
 
 impl Foreign {
-    /// Asks about an image and about those inside it.
+    /// Checks an image and those inside it.
     fn each_level(
         &self,
         state: &Fork,
@@ -221,12 +222,12 @@ impl Foreign {
     }
 }
 
-/// A check that could not be done has not been passed.
+/// A check that could not be done is a failure.
 fn unable(found: io::Result<Option<String>>, who: &str) -> Option<String> {
     found.unwrap_or_else(|error| Some(format!("{who} could not be asked: {error}")))
 }
 
-/// Runs a command; what it says where it fails.
+/// Runs a command; what it printed if it fails.
 fn said(command: &mut Command) -> Result<(), String> {
     let Output { status, stderr, .. } = command.output().map_err(|error| error.to_string())?;
     match status.success() {
@@ -263,7 +264,7 @@ fn needs_recovery(state: &Fork) -> bool {
     state.block((at / size) as u64)[at % size] & RECOVER != 0
 }
 
-/// Of a report of `e2fsck -fy` the remarks on what is wrong once the journal is replayed.
+/// The remarks in a report of `e2fsck -fy` on what is wrong after the replay of the journal.
 fn unexpected_after_replay(report: &str) -> Vec<String> {
     const FRAMES: [&str; 7] = [
         "e2fsck ",
@@ -279,7 +280,7 @@ fn unexpected_after_replay(report: &str) -> Vec<String> {
     lines.filter(is_said).map(str::to_owned).collect()
 }
 
-/// What e2fsck may find after a crash under soft updates, each with the reason.
+/// What e2fsck may find after a crash under soft updates, grouped by reason.
 const EXPECTED: &[&str] = &[
     // Frames of the report.
     "e2fsck ",
@@ -300,14 +301,14 @@ const EXPECTED: &[&str] = &[
     "i_size is",
     // Unconnected inodes and directories, two names of a moved directory.
     "Unconnected directory inode",
-    // Of a directory with two names e2fsck asks about the one that `..` does not agree with; our
-    // own check knows the difference.
+    // For a directory with two names, e2fsck reports the one that `..` does not agree with. Our own
+    // check tells whether that is allowed.
     "'..' in",
     "is a link to directory",
     "zero-length",
 ];
 
-/// Of a report of `e2fsck -fn` the remarks on what no crash may leave under a mechanism that keeps
+/// The remarks in a report of `e2fsck -fn` on what no crash may leave under a mechanism that keeps
 /// order.
 pub fn unexpected_of_e2fsck(report: &str) -> Vec<String> {
     report
@@ -339,7 +340,7 @@ fn number(line: &str, behind: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// A remark of e2fsck without the question that follows it (and is answered with no).
+/// A remark of e2fsck without the question and the answer "no" at its end.
 fn without_question(line: &str) -> &str {
     const QUESTIONS: [&str; 4] = [
         "Clear? no",

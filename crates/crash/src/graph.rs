@@ -25,18 +25,18 @@ use crate::judge::{Judge, Question};
 use crate::model::Model;
 use backstitch_crash_workloads::Workload;
 
-/// States that are judged to find what is missing, at most. Each takes about a millisecond, or some
-/// tens of them where it is reclaimed.
+/// The most states that are judged to find the missing order. Each takes about a millisecond, or
+/// some tens of them if it is reclaimed.
 const MOST_ASKED: u32 = 300;
 
 /// A failing moment.
 pub(crate) struct Shown {
     pub(crate) graph: Graph,
-    /// What happened up to it since the mount.
+    /// A trace of what happened from the mount up to the moment.
     pub(crate) trace: Vec<u8>,
 }
 
-/// Looks at the moment of a failure. `None` where it has none: the engine itself failed.
+/// Looks at the moment of a failure. `None` if there is none because the engine itself failed.
 pub(crate) fn shown(
     image: &Fork,
     workload: &Workload,
@@ -54,12 +54,12 @@ pub(crate) fn shown(
         recorder: None,
         shown: None,
     };
-    // What the engine fails with behind the moment, the explorer has seen.
+    // If the engine fails after the moment, the explorer has seen that already.
     let _ = trouble_of(image, &workload.operations, plan, &mut camera);
     camera.shown
 }
 
-/// Waits for the moment of a failure.
+/// Waits for the moment of a failure, and records it.
 struct Camera<'c> {
     model: Option<Rc<RefCell<Model>>>,
     judge: Judge,
@@ -70,7 +70,7 @@ struct Camera<'c> {
 }
 
 impl Camera<'_> {
-    /// What is missing of `state`, or why that was not looked for.
+    /// The order that is missing in `state`, or why it was not looked for.
     fn told(
         &mut self,
         (befores, ranks): (&[Vec<usize>], &dyn Fn(usize) -> u8),
@@ -124,7 +124,7 @@ impl Camera<'_> {
         self.shown = Some(Shown { graph, trace });
     }
 
-    /// Of each patch, whether its block has arrived; and each part of the batch.
+    /// For each patch whether its block has arrived, and for each part of the batch whether it has.
     fn arrived(
         &self,
         patches: &[Pending],
@@ -190,7 +190,7 @@ impl Watcher for Camera<'_> {
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         let included = match &self.found.cut {
             Cut::Patches(included) if included.len() == nodes.len() => included.clone(),
-            // What a drive has while nothing is on its way.
+            // The state that a drive leaves while nothing is on its way.
             Cut::Batch(arrived) if arrived.is_empty() => vec![false; nodes.len()],
             _ => return,
         };

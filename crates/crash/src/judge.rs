@@ -28,7 +28,8 @@ use fastrand::Rng as Random;
 /// What is wrong with a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// In one word, for the same failure found in another state: `corruption`, `not as promised`, …
+    /// The kind of failure, by which it is recognised in another state: `corruption`, `not as
+    /// promised`, …
     pub(crate) kind: &'static str,
     pub(crate) what: String,
 }
@@ -36,7 +37,7 @@ pub(crate) struct Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            // These say it themselves.
+            // The text of these is enough.
             "corruption" | "foreign" => f.write_str(&self.what),
             kind => write!(f, "{kind}: {}", self.what),
         }
@@ -50,11 +51,11 @@ pub(crate) struct Tally {
     pub(crate) leaks_max: u64,
     /// States in which recovery and reclaim were run to the end.
     pub(crate) reclaimed: u64,
-    /// Of these, states to which the reclaim does what it did to another one.
+    /// Of these, states for which the result of the reclaim was known from another state.
     pub(crate) reclaims_known: u64,
-    /// Of those that were reclaimed, states that were used meanwhile, once more.
+    /// Of those that were reclaimed, states that were reclaimed once more while being used.
     pub(crate) in_use: u64,
-    /// States with which somebody went on working, until the next power cut.
+    /// States on which work went on until another power cut.
     pub(crate) gone_on: u64,
     /// States of crashes inside recovery or reclaim.
     pub(crate) second: u64,
@@ -62,38 +63,38 @@ pub(crate) struct Tally {
     pub(crate) second_sampled: u64,
 }
 
-/// What is asked about a state, each with what stands before it.
+/// What is asked about a state. Each question includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Question {
     /// Whether it can be mounted, and what is promised is there.
     Promises,
     /// Whether a check finds nothing that no crash may leave.
     Consistency,
-    /// Whether what the crash left is reclaimed, after which nothing may be wrong at all.
+    /// Whether the reclaim succeeds, after which nothing may be wrong at all.
     Reclaim,
 }
 
-/// States that a crash inside a replay leaves and that are replayed with crashes inside.
+/// States left by a crash inside a replay that are replayed in their turn, with crashes inside.
 const REPLAYS_OF_REPLAYS: usize = 2;
 
-/// States that are reclaimed for each that is worked on, at least.
+/// At most one reclaimed state in so many is worked on.
 const GO_ON_EVERY: u64 = 16;
 
-/// Operations that are done on what a crash left, and power cuts that are tried then.
+/// Operations that are done on such a state, and power cuts that are tried after them.
 const FURTHER: usize = 20;
 const CUTS_AFTER: usize = 4;
 
 /// Judges states.
 pub(crate) struct Judge {
     pub(crate) engine: Engine,
-    /// States that are reclaimed for each that is also reclaimed in use.
+    /// One reclaimed state in so many is also reclaimed while being used.
     in_use_every: u64,
     pub(crate) tally: Tally,
-    /// What is known of reclaims.
+    /// The reclaims of earlier states.
     pub(crate) reclaims: Reclaims,
-    /// The state judged last has files that map blocks behind their ends.
+    /// Whether the state judged last has files that map blocks beyond their ends.
     pub(crate) maps_behind: bool,
-    /// What identifies all that the state judged last shows, where that is as promised.
+    /// The fingerprint of all that the state judged last shows to a program.
     pub(crate) shown: Option<u128>,
 }
 
@@ -109,7 +110,7 @@ impl Judge {
         }
     }
 
-    /// From here on states are recovered by another mechanism.
+    /// Recovers states by another mechanism from now on.
     pub(crate) fn recover_with(&mut self, engine: Engine) {
         if engine != self.engine {
             self.engine = engine;
@@ -174,8 +175,8 @@ impl Judge {
         verdict
     }
 
-    /// A state with another one inside: each of the two must be as good as a crash of a device of
-    /// its own leaves it, and so must what the recovery of the whole comes to.
+    /// Judges a state with a file system inside: the outer and the inner one must each be as a
+    /// crash of a device of its own may leave it, and after recovery nothing may be wrong.
     fn judge_nested(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
         if question != Question::Promises
             && let Err(verdict) = self.check(&fork.outermost(), false)
@@ -196,15 +197,16 @@ impl Judge {
         }
         let (maps_behind, shown) = (self.maps_behind, self.shown);
         let verdict = self.recover_whole(fork, model).or_else(|| {
-            // The random operations give the file that holds the other one another name.
+            // Not done otherwise: the random operations may rename the file that holds the inner
+            // file system.
             (!is_shown).then(|| self.recover_in_use(fork))?
         });
         (self.maps_behind, self.shown) = (maps_behind, shown);
         verdict
     }
 
-    /// A state with another one inside that is a part of the same tree: what was promised is asked
-    /// of the tree.
+    /// Judges a state in which the inner file system is mounted in the tree of the outer one.
+    /// Promises are checked on the whole tree.
     fn judge_tree(
         &mut self,
         fork: &Fork,
@@ -233,7 +235,7 @@ impl Judge {
         verdict
     }
 
-    /// As [`check`](Self::check) of what must be clean, with all that is inside.
+    /// Checks an image and all images inside it; each must be clean.
     fn check_clean(&mut self, fork: &Fork) -> Result<(), Verdict> {
         self.check(&fork.outermost(), true)?;
         match fork.inner() {
@@ -243,8 +245,8 @@ impl Judge {
         }
     }
 
-    /// As [`check`](Self::check), of what a journal makes of the state where there is one: then
-    /// nothing at all may be wrong.
+    /// Checks a state. If it has a journal, it is replayed first, and then nothing at all may be
+    /// wrong.
     fn check_recovered(&mut self, fork: &Fork) -> Result<Vec<InodeNumber>, Verdict> {
         match fork.inner() {
             Ok(Some(inner)) => {
@@ -263,14 +265,14 @@ impl Judge {
         }
     }
 
-    /// What our own check finds that no crash may leave; `clean` where it may find nothing at all.
-    /// Else the inodes that map blocks behind their end.
+    /// Runs our own check, and fails if it finds what no crash may leave, or, with `clean`,
+    /// anything at all. Else the inodes that map blocks beyond their ends.
     fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<InodeNumber>, Verdict> {
         let report = match fork.kind().tools().check(fork, &CheckOptions::QUICK) {
             Ok(report) => report,
             Err(error) => return Err(unmountable(&error.to_string())),
         };
-        // What says that it was unmounted must be as good as that.
+        // An image that claims to have been unmounted must be clean.
         let unmounted = !report
             .notes
             .iter()
@@ -299,18 +301,18 @@ impl Judge {
             .collect())
     }
 
-    /// Crashes inside the replay of a journal: each leaves a state that must be replayed to one as
-    /// good.
+    /// Crashes inside the replay of a journal. Each leaves a state that must itself be replayed to
+    /// a good one.
     fn crash_in_replay(&mut self, fork: &Fork, model: &Model) -> Option<Verdict> {
         if !self.engine.ordering.has_log() {
             return None;
         }
         let mut recoveries = Recoveries::default();
         let recovered = recoveries.of(fork);
-        // That one was judged.
+        // The result without a crash was judged already.
         let mut seen = FxHashSet::from_iter([recovered.result_fingerprint(fork)]);
         let mut random = Random::with_seed(fork.fingerprint() as u64);
-        // Many leave the same, which is looked at once.
+        // Many crashes leave the same state, which is made only once.
         let mut forks: FxHashMap<u128, Rc<Fork>> = FxHashMap::default();
         let mut keep = |left: Left<'_>| {
             let made = forks.entry(left.fingerprint());
@@ -319,7 +321,7 @@ impl Judge {
         let mut left = Vec::new();
         let emit = &mut |state: Left<'_>| left.push(keep(state));
         recovered.cuts(fork, INSIDE.samples, &mut random, emit);
-        // And inside the replay of some of these.
+        // Also crashes inside the replay of some of these states.
         for _ in 0..REPLAYS_OF_REPLAYS.min(left.len()) {
             let first = left[random.usize(..left.len())].clone();
             let again = recoveries.of(&first);
@@ -385,7 +387,7 @@ impl Judge {
         {
             return Some(verdict);
         }
-        // From the disk, not from what the mount remembers.
+        // A new mount shows what is on the disk, not what the old one has in memory.
         let verdict = match Mount::open(end, self.engine, true, &mut Nobody) {
             Ok(mut mount) => promise(&mut mount, model, &[], "after the reclaim: ").0,
             Err(error) => Some(unmountable(&format!("after the reclaim: {error}"))),
@@ -399,11 +401,11 @@ impl Judge {
 
 impl Judge {
     /// Recovery and reclaim to the end while somebody uses the file system, with crashes inside.
-    /// Nothing is promised but that it stays consistent, and that at the end nothing is wrong with
-    /// it at all.
+    /// The file system must stay consistent, and nothing may be wrong with it at the end. Promises
+    /// are not checked.
     fn recover_in_use(&mut self, fork: &Fork) -> Option<Verdict> {
         let (seed, engine) = (fork.fingerprint() as u64, self.engine);
-        // Other bits than those by which states are chosen to be reclaimed.
+        // Not the bits by which states to reclaim are chosen.
         if !(seed >> 20).is_multiple_of(self.in_use_every) {
             return None;
         }
@@ -411,7 +413,7 @@ impl Judge {
         let mut second = Second {
             judge: self,
             seen: FxHashSet::default(),
-            // Other moments each time.
+            // Begins with another moment for each state.
             moment: seed >> 32,
             verdict: None,
         };
@@ -434,11 +436,11 @@ impl Judge {
         })
     }
 
-    /// Goes on working with what a crash left: what it showed and what is done then is promised as
-    /// ever, and the power is cut again.
+    /// Goes on working on what a crash left, then cuts the power again. What the state showed and
+    /// what is done then is promised as in any run.
     fn go_on(&mut self, fork: &Fork) -> Option<Verdict> {
         let seed = fork.fingerprint() as u64;
-        // Other bits than those by which states are chosen for anything else.
+        // Not the bits by which states are chosen for anything else.
         if !(seed >> 40).is_multiple_of(self.in_use_every.max(GO_ON_EVERY)) {
             return None;
         }
@@ -453,7 +455,7 @@ impl Judge {
         Some(Verdict { what, ..verdict })
     }
 
-    /// Does something on what a crash left, and cuts the power. `done` is told of each operation.
+    /// Does operations on what a crash left, and cuts the power. Each operation is added to `done`.
     fn work_on(&mut self, fork: &Fork, seed: u64, done: &mut Vec<Operation>) -> Option<Verdict> {
         let mut random = Random::with_seed(seed);
         let failed = |error: &dyn fmt::Display| Some(unmountable(&error.to_string()));
@@ -534,7 +536,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     format!("panic: {}", message.unwrap_or_default())
 }
 
-/// What is wrong with a file system that holds the one that is explored.
+/// A verdict on a file system that holds the explored one.
 fn outside(verdict: Verdict) -> Verdict {
     Verdict {
         kind: "outside",
@@ -549,7 +551,7 @@ fn unmountable(why: &str) -> Verdict {
     }
 }
 
-/// What of the promises is broken, and what identifies all that is shown.
+/// Which promises are broken, and the fingerprint of all that is shown.
 fn promise(
     mount: &mut Mount,
     model: &Model,
@@ -571,7 +573,7 @@ fn not_promised(what: String) -> Verdict {
     }
 }
 
-/// Says of what is wrong with a state that a second crash left it.
+/// A verdict on a state that a second crash left.
 fn inside(verdict: Verdict) -> Verdict {
     Verdict {
         what: format!("after a crash inside the recovery: {}", verdict.what),
@@ -587,14 +589,14 @@ struct Second<'a> {
     verdict: Option<Verdict>,
 }
 
-/// The sets of patches tried at each moment: fewer than where nobody uses it, which has not as many
-/// moments.
+/// Bounds for the sets of patches of a moment. They are smaller than where nobody uses the file
+/// system, since here there are more moments.
 const SECOND_IN_USE: Bounds = Bounds {
     exhaustive: 16,
     samples: 4,
 };
 
-/// Moments of these for each that it looks at.
+/// One of these moments in so many is looked at.
 const MOMENTS_IN_USE: u64 = 4;
 
 impl Watcher for Second<'_> {

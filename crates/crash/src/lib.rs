@@ -1,8 +1,8 @@
-//! The crash-state explorer of our own file system: every state that a crash can leave, not the one
-//! that was tried.
+//! The crash-state explorer of our own file system: it tries every state that a crash can leave.
 //!
-//! A workload (`crash-workloads`) runs on a mount of the crate `session`, as users' mounts do, in this thread, over a
-//! copy-on-write fork of an image. At each moment a crash is tried, in two ways:
+//! A workload (`crash-workloads`) runs on a mount of the crate `session`, as users' mounts do, in
+//! this thread, over a copy-on-write fork of an image. At each moment a crash is tried, in two
+//! ways:
 //!
 //! * **dependency states**: the patches in memory are copied out of the graph, and every set of
 //!   them that holds, for each of its patches, what must be on disk before it, is put onto a fork
@@ -17,17 +17,17 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`standard`] | those that are explored where none are named |
-//! | `machine`, `model`, `contents` | running them, and what they were promised |
+//! | [`standard`] | the workloads that are explored unless others are named |
+//! | `machine`, `model`, `contents` | running workloads, and what they were promised |
 //! | `explore`, `arrival`, `drive` | the states of a run |
-//! | `reclaimed` | what crashes inside the reclaim leave, of all states that show it the same, once |
+//! | `reclaimed` | what crashes inside the reclaim leave, the same for many states |
 //! | `judge`, `promises`, `order`, `visitor`, `foreign` | the verdicts |
 //! | `graph` | the order that is missing among the patches of a failing moment |
-//! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
-//! | `feedback`, `scout`, [`rules`] | which order rules a workload comes by, and workloads that come by more |
+//! | `campaign`, `replay`, `summary` | many workloads on all processors; small failures, again; the report |
+//! | `feedback`, `scout`, [`rules`] | which rules a workload comes by; finding ones that come by more |
 //! | [`semantics`] | what every crash of small scripts has in common: looked at, not judged |
 //! | [`ablate`] | each rule off in turn, until a state shows it |
-//! | [`run_watched`] | a script for a watcher of the store: recorded, not explored |
+//! | [`run_watched`] | runs a script for a watcher of the store: recorded, not explored |
 //!
 //! Forks, mounts over them, the sets of patches and the report are those of `crash-core`, which the
 //! explorers of programs (`crash-app`) and of devices (`crash-device`) share; it uses neither of
@@ -38,7 +38,7 @@
 //!
 //! * The same seed gives the same states and the same report, on any number of threads.
 //! * A state costs what differs in it, and not the size of the image.
-//! * Nothing here is known to the crates below: what it needs of them is public.
+//! * The crates below know nothing of this one: what it needs of them is public.
 
 pub mod ablate;
 mod arrival;

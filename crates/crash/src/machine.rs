@@ -1,4 +1,4 @@
-//! Runs a workload on a mount, and keeps the model beside it.
+//! Runs a workload on a mount, and keeps the model of what was done and promised.
 
 mod changes;
 mod full;
@@ -24,12 +24,12 @@ pub(crate) struct Machine {
     pub(crate) mount: Mount,
     model: Rc<RefCell<Model>>,
     engine: Engine,
-    /// The number of operations begun, which tells what each of them wrote.
+    /// The number of operations begun. The bytes that an operation writes depend on its number.
     begun: Cell<usize>,
-    /// Owner, group and permissions of what is made.
+    /// Owner, group and permissions of new objects.
     maker: (u32, u32, u16),
-    /// A crash came before, and which of two names of a directory is the right one may be
-    /// undecided.
+    /// A crash came before, and the reclaim may not have decided yet which of a directory's two
+    /// names is right.
     is_unsettled: bool,
 }
 
@@ -49,7 +49,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The same, that has not looked at what the image holds.
+    /// As `new`, without reading what the image holds.
     fn over(fork: Fork, engine: Engine) -> Result<Machine> {
         let mount = Mount::open(fork, engine, false, &mut Nobody)?;
         if let Some(reason) = mount.fs.read_only_reason() {
@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// How it runs.
+    /// The engine's options.
     pub(crate) fn engine(&self) -> Engine {
         self.engine
     }
@@ -79,11 +79,11 @@ impl Machine {
         self.model.clone()
     }
 
-    /// Does one operation in memory. What its caller waits for is done by [`answer`](Self::answer).
+    /// Does one operation in memory. [`answer`](Self::answer) does what its caller waits for.
     ///
     /// # Errors
-    /// What the file system says to it; nothing was changed then. A workload may contain such
-    /// operations.
+    /// The file system's answer, if it is an error; nothing was changed then. A workload may
+    /// contain operations that fail.
     pub(crate) fn apply(&mut self, operation: &Operation, watcher: &mut dyn Watcher) -> Result<()> {
         let number = self.begun.get();
         self.begun.set(number + 1);
@@ -117,7 +117,8 @@ impl Machine {
             }
             Operation::Truncate(path, size) => self.truncate(path, *size, true, watcher),
             Operation::TruncateStep(path, size) => {
-                // Elsewhere the file has a size for a while that nobody asked for.
+                // Without a log, a single step would leave the file with a size that nobody asked
+                // for.
                 let is_whole = !self.engine.ordering.has_log();
                 self.truncate(path, *size, is_whole, watcher)
             }
@@ -166,7 +167,8 @@ impl Machine {
                 let id = self.find(path)?;
                 let kind = self.model.borrow().object(id).kind;
                 if !matches!(kind, FileType::Regular | FileType::Directory) {
-                    // No program can open anything else to set flags of it.
+                    // Programs can set flags only of what they can open, and nothing else can be
+                    // opened.
                     return Err(Error::Invalid);
                 }
                 let set = SetAttributes {
@@ -206,7 +208,7 @@ impl Machine {
             Operation::Reclaim(steps) => self.mount.reclaim_steps(*steps, watcher),
             Operation::LogTail => self.mount.free_log(watcher),
             Operation::Fsync(path) | Operation::Fdatasync(path) => self.find(path).map(drop),
-            // The caller waits for these, or goes on with another machine.
+            // `answer` does these, or the workload goes on with another machine.
             Operation::Sync
             | Operation::SyncGroup(_)
             | Operation::Crash(_)
@@ -218,7 +220,7 @@ impl Machine {
         }
     }
 
-    /// Does what the caller of an operation waits for; what that promises counts from here on.
+    /// Does what the caller of an operation waits for, and notes in the model what that promises.
     ///
     /// # Errors
     /// The engine's; a device's, for example.

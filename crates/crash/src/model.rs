@@ -1,7 +1,7 @@
 //! What a workload did, and what of it is promised to survive a crash.
 //!
-//! Everything that changes has a history. A crash may leave any value from the one that was last
-//! promised to be stable on; it may not leave an older one, nor one that never was.
+//! Everything that changes has a history. A crash may leave the value that was last promised to be
+//! stable, or any later one. It may leave neither an older one nor one that never was.
 
 mod given;
 mod history;
@@ -27,37 +27,37 @@ pub(crate) type ObjectId = usize;
 pub(crate) struct Object {
     pub(crate) kind: FileType,
     pub(crate) inode: InodeNumber,
-    /// Of a regular file.
+    /// The contents of a regular file.
     pub(crate) contents: History<Contents>,
-    /// Of a symlink.
+    /// The target of a symlink.
     pub(crate) target: Vec<u8>,
-    /// Those that `chattr` sets.
+    /// The flags that `chattr` can set.
     pub(crate) flags: History<u32>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, History<Option<Vec<u8>>>>,
     pub(crate) owner: History<Owner>,
     pub(crate) times: History<Times>,
-    /// Of a file: it was cut, and what may lie behind its end was not on stable storage then; what
-    /// was cut off must be gone.
+    /// The file was truncated, and is not on stable storage since. Once it is, what was cut off
+    /// must be gone.
     was_cut: bool,
     pub(crate) ends_in_zeros: bool,
-    /// Blocks of a file that are reserved, and those of them that were on stable storage: they stay
-    /// until they are given back.
+    /// The blocks of a file that are reserved, and those of them whose reservation is on stable
+    /// storage: these stay until they are given back.
     pub(crate) reserved: BTreeSet<u64>,
     pub(crate) must_be_mapped: BTreeSet<u64>,
-    /// Of a regular file: where its blocks are, and those that it was given since it was flushed.
+    /// For a regular file: where its blocks are, and those that it was given since it was flushed.
     given: Given,
-    /// Of a regular file that was there before: its end then, until something behind that is
-    /// flushed. Its last block may hold what a crash left there.
+    /// For a regular file of the image: its size at the beginning, until something beyond it is
+    /// flushed. The last block may hold what a crash left there.
     left_end: Option<u64>,
-    /// Of a directory: every name that it ever had.
+    /// For a directory: every name that it ever had, and what the name stood for.
     pub(crate) entries: BTreeMap<Vec<u8>, History<Option<ObjectId>>>,
-    /// Of a directory: the names that what was moved into it had elsewhere, each with the number of
-    /// the value by which it lost it.
+    /// For a directory: the old names of what was moved into it, each with the number of the value
+    /// by which that name lost it.
     arrivals: Vec<(ObjectId, Vec<u8>, usize)>,
-    /// Its names now.
+    /// The object's names now.
     pub(crate) names: BTreeSet<(ObjectId, Vec<u8>)>,
-    /// Of a regular file: names that it was moved to while it was not on the disk at all, and up to
-    /// where it had been written then.
+    /// For a regular file: names to which it was moved while it was not on the disk at all, each
+    /// with the offset up to which it had been written then.
     pub(crate) moved_new: BTreeMap<(ObjectId, Vec<u8>), u64>,
     /// It had a name on stable storage once, and was never without a name since: it must have one
     /// after every crash.
@@ -74,14 +74,14 @@ impl Object {
         self.ends_in_zeros |= std::mem::take(&mut self.was_cut);
     }
 
-    /// Whether a block was given to the file with one of the versions that a crash may leave, up to
-    /// this one, by its number among them: then it may show what it held before.
+    /// Whether a file was given this block with one of the versions that a crash may leave, up to
+    /// version number `version` among these. Then the block may show what it held before.
     pub(crate) fn was_given(&self, block: u64, version: usize) -> bool {
         let oldest = self.contents.oldest();
         self.given.was_given(block, oldest, oldest + version)
     }
 
-    /// Whether a crash before the workload may have left bytes in this place, behind the end that
+    /// Whether a crash before the workload may have left bytes at this offset, beyond the end that
     /// the file had then.
     pub(crate) fn was_left_behind(&self, at: u64, block_bytes: u64) -> bool {
         self.left_end.is_some_and(|end| {
@@ -96,7 +96,7 @@ impl Object {
     }
 }
 
-/// Whom an object belongs to, and what that one may do with it.
+/// Owner, group and permissions of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) permissions: u16,
@@ -109,7 +109,7 @@ pub(crate) struct Owner {
 pub(crate) struct Times {
     pub(crate) accessed: i64,
     pub(crate) modified: i64,
-    /// When the object got them, whatever they say: what is done later has no earlier time.
+    /// When the object got these times. Later changes have no earlier time.
     pub(crate) since: i64,
 }
 
@@ -143,23 +143,23 @@ pub(crate) struct Model {
     pub(crate) objects: Vec<Object>,
     by_identity: FxHashMap<(u32, u32), ObjectId>,
     labels: FxHashMap<u32, ObjectId>,
-    /// Inodes that a crash before the workload left with blocks behind their ends.
+    /// Inodes that a crash before the workload left with blocks beyond their ends.
     pub(crate) maps_behind: FxHashSet<InodeNumber>,
-    /// Files that others change: nothing is promised of them.
+    /// Files that the workload does not change by itself: nothing is promised of them.
     pub(crate) foreign: FxHashSet<InodeNumber>,
-    /// The patchgroups that are engaged, and which comes after which, directly.
+    /// The patchgroups that are engaged, and the direct dependencies between patchgroups.
     pub(crate) under: Under,
     pub(crate) comes_after: BTreeSet<(u32, u32)>,
-    /// Grows with every promise: a state that was right under the same number is right still.
+    /// Counts promises. A state that was right at the same count is still right.
     pub(crate) promises: u64,
-    /// Names that the reclaim took away: no caller waits for that.
+    /// Names that the reclaim removed. No caller waits for that.
     taken_away: BTreeSet<(ObjectId, Vec<u8>)>,
 }
 
-/// The root directory's place among the objects.
+/// The root directory's index among the objects.
 pub(crate) const ROOT: ObjectId = 0;
 
-/// What is to be made.
+/// A new object.
 pub(crate) struct New {
     pub(crate) attributes: Attributes,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -204,12 +204,12 @@ impl Model {
         id
     }
 
-    /// Which object an inode of the disk is.
+    /// The object that an inode on the disk is.
     pub(crate) fn identify(&self, inode: InodeNumber, generation: u32) -> Option<ObjectId> {
         self.by_identity.get(&(inode.0, generation)).copied()
     }
 
-    /// The paths of all directories, the root's first, and of everything else.
+    /// The paths of all directories, the root's first, and the paths of everything else.
     pub(crate) fn paths(&self) -> (Vec<String>, Vec<String>) {
         let (mut directories, mut others) = (vec![(ROOT, String::new())], Vec::new());
         let mut at = 0;
@@ -259,8 +259,8 @@ impl Model {
         self.objects[id].inode
     }
 
-    /// Of the names of a directory that has several each may go: a crash left them, and nobody has
-    /// decided which one is right.
+    /// Lets each name of a directory with several names be missing: a crash left them, and nobody
+    /// has decided yet which one is right.
     pub(crate) fn doubt_second_names(&mut self) {
         let all = self.objects.iter().enumerate();
         let several = all.filter(|(_, o)| o.kind == FileType::Directory && o.names.len() > 1);
@@ -303,7 +303,7 @@ impl Model {
         *self.objects[directory].entries.get(name)?.current()
     }
 
-    /// Gives an object a name. What had it loses it.
+    /// Gives an object a name. The object that had it loses it.
     pub(crate) fn enter(&mut self, directory: ObjectId, name: &[u8], id: ObjectId) {
         let lost = self.child(directory, name).filter(|lost| *lost != id);
         self.objects[id].names.insert((directory, name.to_vec()));
@@ -335,9 +335,9 @@ impl Model {
         }
     }
 
-    /// It is decided which of several names that a crash left a directory is the right one: of
-    /// those names of theirs that are not there any more. One stays, and every name of anything
-    /// else: of what is missing beside, the judge says so.
+    /// Notes the reclaim's decision between a directory's several names: removes those of its names
+    /// that are `missing`. It keeps one. Other missing names are not removed, so the judge reports
+    /// them.
     pub(crate) fn settle_names(&mut self, directory: ObjectId, missing: &[Vec<u8>]) {
         for name in missing {
             let Some(id) = self.child(directory, name) else {
@@ -350,14 +350,14 @@ impl Model {
         }
     }
 
-    /// The reclaim took a name away. It is gone once somebody waits for that.
+    /// The reclaim removed a name. It need not be gone until somebody waits for that.
     fn take_away(&mut self, directory: ObjectId, name: &[u8]) {
         self.remove(directory, name);
         self.taken_away.insert((directory, name.to_vec()));
     }
 
-    /// A file that is not on the disk at all was moved to a name: what was written into it comes
-    /// along.
+    /// A file that is not on the disk at all was moved to this name. What was written into it must
+    /// be there as soon as the name is.
     pub(crate) fn note_moved_new(&mut self, directory: ObjectId, name: &[u8]) {
         let Some(id) = self.child(directory, name) else {
             return;
@@ -367,7 +367,7 @@ impl Model {
         object.moved_new.insert((directory, name.to_vec()), written);
     }
 
-    /// What had the name `from` was moved into a directory.
+    /// The object that had the name `from` was moved into this directory.
     pub(crate) fn note_arrival(&mut self, directory: ObjectId, from: (ObjectId, &[u8])) {
         if let Some(entry) = self.objects[from.0].entries.get(from.1) {
             let lost = entry.newest();
@@ -377,7 +377,7 @@ impl Model {
     }
 
     fn set_entry(&mut self, directory: ObjectId, name: &[u8], value: Option<ObjectId>) {
-        // Somebody has made the name again: what becomes of it now is promised like any other.
+        // The name was made again, so its removal is promised like any other from now on.
         if value.is_some() {
             self.taken_away.remove(&(directory, name.to_vec()));
         }
@@ -400,12 +400,12 @@ impl Model {
         self.objects[id].contents.newest()
     }
 
-    /// Where the blocks of a file are, by their numbers in it, since a version.
+    /// Notes where the blocks of a file are since a version, by their numbers in the file.
     pub(crate) fn note_places(&mut self, id: ObjectId, version: usize, now: BTreeMap<u64, u64>) {
         self.objects[id].given.note(version, now);
     }
 
-    /// A change to the newest contents is under way, and has come so far.
+    /// Adds contents that a step of the newest change has reached.
     pub(crate) fn note_step(&mut self, id: ObjectId, contents: Contents) {
         (self.objects[id].contents).insert_before_current(contents);
     }
@@ -414,7 +414,7 @@ impl Model {
         let object = &mut self.objects[id];
         object.was_cut |= contents.len() < object.contents.current().len();
         object.ends_in_zeros = false;
-        // It may have been cut since.
+        // What was written may have been cut off since.
         for written in object.moved_new.values_mut() {
             *written = contents.len().min(*written);
         }
@@ -425,7 +425,7 @@ impl Model {
         self.objects[id].flags.push(flags & SETTABLE, &self.under);
     }
 
-    /// What an object's attributes are now.
+    /// Notes an object's attributes.
     pub(crate) fn note_attributes(&mut self, id: ObjectId, attributes: &Attributes) {
         let (owner, times) = (Owner::of(attributes), Times::of(attributes));
         let object = &mut self.objects[id];
@@ -443,12 +443,12 @@ impl Model {
         times.map(|times| times.accessed.max(times.modified)).max()
     }
 
-    /// Blocks of a file are reserved.
+    /// Notes that blocks of a file are reserved.
     pub(crate) fn reserve(&mut self, id: ObjectId, blocks: Range<u64>) {
         self.objects[id].reserved.extend(blocks);
     }
 
-    /// Blocks of a file are given back, or may be.
+    /// Notes that blocks of a file are given back, or may be.
     pub(crate) fn give_back(&mut self, id: ObjectId, blocks: Range<u64>) {
         let object = &mut self.objects[id];
         for set in [&mut object.reserved, &mut object.must_be_mapped] {
@@ -464,8 +464,8 @@ impl Model {
             .push(value.map(<[u8]>::to_vec), &self.under);
     }
 
-    /// The object is on stable storage, with a way to it from the root; of a directory, its names
-    /// too.
+    /// The object is on stable storage, and can be reached from the root. For a directory, so are
+    /// the names in it.
     pub(crate) fn promise(&mut self, id: ObjectId, data_only: bool) {
         self.promises += 1;
         let object = &mut self.objects[id];
@@ -477,7 +477,7 @@ impl Model {
         object.entries.values_mut().for_each(History::settle);
         let children: Vec<ObjectId> = self.children(id);
         self.promise_departures(id);
-        // With the new names of what was moved here, the old ones are gone.
+        // The new names of what was moved here are stable, so the old ones are gone.
         for (directory, name, lost) in std::mem::take(&mut self.objects[id].arrivals) {
             if let Some(entry) = self.objects[directory].entries.get_mut(&name) {
                 entry.settle_up_to(lost);
@@ -489,8 +489,8 @@ impl Model {
         }
     }
 
-    /// The names that the object had and lost are gone: its link count, without them, is on stable
-    /// storage.
+    /// The names that the object had and lost are gone, since its link count without them is on
+    /// stable storage.
     fn promise_departures(&mut self, id: ObjectId) {
         let entries = self.objects.iter_mut().flat_map(|o| o.entries.values_mut());
         for entry in entries {
@@ -502,8 +502,8 @@ impl Model {
             let was_absent = before.first() == Some(&None)
                 && before.iter().all(|value| value.is_none_or(|it| it == id));
             match was_absent {
-                // The name may have come and gone in memory: it is not there then, and what has it
-                // now need not be either.
+                // The name came and went in memory alone. It is not on the disk then, and what has
+                // the name now need not be there either.
                 true => entry.never_was(&Some(id)),
                 false => entry.settle_up_to(had + 1),
             }
@@ -515,9 +515,9 @@ impl Model {
         entries.filter_map(|entry| *entry.current()).collect()
     }
 
-    /// The names of the object are on stable storage, and those of the directories above it that
-    /// were not there yet. A directory that was, and moved since, has the one name or the other: a
-    /// file's own names are all that `fsync` knows of it.
+    /// The names of the object are on stable storage, and so are those of the directories above it
+    /// that were not there yet. A directory that was there already and was moved since may have
+    /// either name, since `fsync` of a file knows only the file's own names.
     fn promise_reach(&mut self, id: ObjectId) {
         let mut stack = vec![id];
         let mut seen = BTreeSet::new();
@@ -537,7 +537,7 @@ impl Model {
         }
     }
 
-    /// Every name and every attribute is on stable storage, contents not.
+    /// Every name and every attribute is on stable storage, but contents need not be.
     pub(crate) fn promise_metadata(&mut self) {
         self.promises += 1;
         let has_name: Vec<bool> = self.objects.iter().map(|o| !o.names.is_empty()).collect();
@@ -545,7 +545,7 @@ impl Model {
             let object = &mut self.objects[id];
             object.settle_attributes();
             for (name, entry) in &mut object.entries {
-                // What was removed since then is gone, under this name as well.
+                // What was removed since then is gone, also under this name.
                 let lives_on = || {
                     entry
                         .values()

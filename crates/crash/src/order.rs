@@ -1,10 +1,10 @@
-//! Whether a state keeps the order of patchgroups: where something of a group is there, all of the
-//! groups that it comes after is.
+//! Whether a state keeps the order of patchgroups: if any change of a group is there, all changes
+//! of the groups that it comes after must be.
 //!
 //! Everything that changes has a history (`model`), and each of its values knows under which groups
-//! it was made. What a state shows of something, a name or one byte of a file, may be one value of
-//! the history or several that look alike. A change is certainly there where none of these is older
-//! than it, and certainly missing where all of them are. Nothing else is concluded.
+//! it was made. A state shows the value of a name or of one byte of a file. Several values of the
+//! history may look like that. A change is certainly there if none of these is older than it, and
+//! certainly missing if all of them are. Nothing else is concluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::contents::Contents;
 use crate::model::{History, Model, Object, ObjectId, ROOT};
 use crate::promises::read_file;
 
-/// What of the order between patchgroups is broken, in words.
+/// How the order between patchgroups is broken, in words.
 pub(crate) fn broken(mount: &mut Mount, model: &Model) -> Vec<String> {
     if model.comes_after.is_empty() {
         return Vec::new();
@@ -64,7 +64,7 @@ struct Shown {
     files: FxHashMap<ObjectId, Contents>,
 }
 
-/// Of each group, something that is certainly there, and something that certainly is not.
+/// For each group, a change that is certainly there, and one that certainly is not.
 #[derive(Default)]
 struct Evidence {
     there: BTreeMap<u32, String>,
@@ -72,7 +72,7 @@ struct Evidence {
 }
 
 impl Shown {
-    /// Everything from a directory on.
+    /// Reads everything from a directory on.
     fn look_at(&mut self, mount: &mut Mount, model: &Model, directory: ObjectId) -> Result<()> {
         if self.names.insert(directory, BTreeMap::new()).is_some() {
             return Ok(());
@@ -124,8 +124,8 @@ impl Shown {
                     let shows = |value: &Option<ObjectId>| *value == names.get(name).copied();
                     evidence.weigh(history, &shows, |_| true, &what);
                 }
-                // It has a name, but none that leads to it: what was put into it is not there
-                // either.
+                // The directory has a name in the model, but none on the disk leads to it: what was
+                // put into it is not there either.
                 None if !directory.names.is_empty() => {
                     let kept = history.current().is_some_and(|id| has_name(model, id));
                     let never = |value: &Option<ObjectId>| value.is_none();
@@ -184,8 +184,8 @@ fn list(mount: &mut Mount, directory: InodeNumber) -> Result<Vec<(Vec<u8>, Inode
 }
 
 impl Evidence {
-    /// Compares a history with what is shown: `shows` says of a value whether it looks so,
-    /// `changed` of which values (by their number) it matters.
+    /// Compares a history with what is shown. `shows` tells whether a value looks like that,
+    /// `changed` whether the value with this number differs from the one before in what is shown.
     fn weigh<T>(
         &mut self,
         history: &History<T>,

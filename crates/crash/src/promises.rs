@@ -18,15 +18,15 @@ use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
 use twox_hash::xxhash3_128::Hasher;
 use versions::{first_foreign, is_size_of};
 
-/// More findings than this are not collected.
+/// The most findings that are collected.
 const MOST: usize = 8;
 
-/// What of the promises was not kept, in words; empty where all were.
+/// The promises that were not kept, in words; empty if all were. Also a fingerprint of all that was
+/// looked at: whatever shows the same keeps the same promises.
 ///
-/// `mapped_behind` are the inodes that map blocks behind their end. Where a file grew, the blocks
-/// come before the size; where it was cut, they go before it.
-///
-/// Also what identifies all that was looked at: whatever shows the same keeps the same promises.
+/// `mapped_behind` are the inodes that map blocks beyond their ends. A growing file may, since its
+/// blocks come before the size. A truncated one may not, since its blocks go before the size
+/// shrinks.
 pub(crate) fn broken(
     mount: &mut Mount,
     model: &Model,
@@ -62,7 +62,7 @@ struct Check<'a> {
     mapped_behind: &'a [InodeNumber],
     seen: Vec<bool>,
     broken: Vec<String>,
-    /// Is told of everything that is seen, in the order of the walk.
+    /// A hash of everything that is seen, in the order of the walk.
     shown: Hasher,
 }
 
@@ -97,7 +97,7 @@ impl Check<'_> {
         self.mount.run(Operation::Administration, &mut Nobody, body)
     }
 
-    /// Everything from a directory on.
+    /// Checks everything from a directory on.
     fn directory(&mut self, id: ObjectId, path: &str) {
         if std::mem::replace(&mut self.seen[id], true) {
             return;
@@ -206,7 +206,7 @@ impl Check<'_> {
         let (owner, times) = (Owner::of(attributes), Times::of(attributes));
         self.saw(&[owner.permissions.into(), owner.uid.into(), owner.gid.into()]);
         self.saw(&[times.accessed as u64, times.modified as u64]);
-        // Each is a change of its own.
+        // Each of these is changed by itself.
         let given = object.owner.allowed();
         let is_given = given.iter().any(|o| o.permissions == owner.permissions)
             && given.iter().any(|o| o.uid == owner.uid)
@@ -223,8 +223,8 @@ impl Check<'_> {
         }
         let allowed = object.times.allowed();
         let oldest = allowed[0];
-        // Where an operation is done in steps, its time may be there before it is done: no earlier
-        // one than when the object got the oldest that may be left.
+        // If an operation is done in steps, its time may be there before it is done. That time is
+        // not before the object got the oldest times that a crash may leave.
         let is_time = |time: i64, of: &dyn Fn(&Times) -> i64| {
             allowed.iter().any(|known| of(known) == time) || time >= oldest.since.max(of(&oldest))
         };
@@ -248,7 +248,7 @@ impl Check<'_> {
         }
     }
 
-    /// What was reserved and flushed has blocks.
+    /// Checks that blocks whose reservation was flushed are mapped.
     fn reserved(&mut self, object: &Object, path: &str) {
         let inode = object.inode;
         for block in &object.must_be_mapped {
@@ -261,8 +261,8 @@ impl Check<'_> {
         }
     }
 
-    /// Of a file that was cut and flushed nothing is left behind its end: another driver that makes
-    /// it longer would show it.
+    /// Checks that nothing is left beyond the end of a file that was truncated and flushed: another
+    /// driver that makes the file longer would show it.
     fn end(&mut self, object: &Object, attributes: &Attributes, path: &str) {
         let block_bytes = u64::from(self.mount.block_bytes());
         let within = (attributes.size_bytes % block_bytes) as usize;
@@ -328,7 +328,7 @@ impl Check<'_> {
     }
 
     fn contents(&mut self, object: &Object, attributes: &Attributes, path: &str) {
-        // The file of a log changes as that is written.
+        // The log's file changes whenever the log is written.
         if path.strip_prefix('/') == Some(LOG_FILE_NAME) {
             return;
         }
@@ -359,8 +359,9 @@ impl Check<'_> {
         }
         let block_bytes = u64::from(self.mount.block_bytes());
         let may_be_stale = self.mount.contents_may_be_stale;
-        // What is written behind the end comes in any order with the size: a block that the file has
-        // had all along shows what it held there: zeros, or what a crash before has left.
+        // Under these mechanisms what is written beyond the end reaches the disk in any order with
+        // the size. So a block that the file had all along may show what it held there: zeros, or
+        // what an earlier crash left.
         let was_behind =
             |version: usize, at: u64| allowed[..=version].iter().any(|v| v.len() <= at);
         let is_excused = |version: usize, at: u64, byte: u8| {
@@ -378,7 +379,7 @@ impl Check<'_> {
     }
 }
 
-/// Bytes of a file, as if it began with the first of them.
+/// A range of a file's bytes, as contents that begin at offset 0.
 pub(crate) fn read_file(
     mount: &mut Mount,
     inode: InodeNumber,
@@ -419,10 +420,10 @@ pub(crate) fn read_file(
     Ok(contents)
 }
 
-/// How far files are grown to see what lies behind their ends.
+/// By how much files are grown to see what lies beyond their ends.
 const GROWTH_BYTES: u64 = 40_000;
 
-/// The attributes of an object, where its inode is still that object's and has links.
+/// The attributes of an object; `None` if its inode is another object's by now or has no links.
 fn attributes_of(mount: &mut Mount, model: &Model, id: ObjectId) -> Option<Attributes> {
     let inode = model.objects[id].inode;
     let administration = Operation::Administration;
@@ -434,7 +435,8 @@ fn attributes_of(mount: &mut Mount, model: &Model, id: ObjectId) -> Option<Attri
     (known == Some(id) && attributes.links != 0).then_some(attributes)
 }
 
-/// Grows every file that can be found: what comes to light must be zeros. In words what is not.
+/// Grows every file that can be found: what comes to light must be zeros. Returns what is not, in
+/// words.
 pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
     let mut found = Vec::new();
     let objects = model.objects.iter().enumerate();
@@ -470,13 +472,13 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
             Ok(_) => found.push(format!(
                 "inode {inode}: once it grows, it shows what lay behind its end"
             )),
-            // Nobody changes the file that a log of ours is in.
+            // The file of a log cannot be changed.
             Err(Error::NotPermitted) if attributes.flags & IMMUTABLE != 0 => {}
-            // Where growth takes space and there is none, it waits for the reclaim, which takes away
-            // what has no name.
+            // If growth takes space and there is none, it waits for the reclaim, which removes
+            // objects without a name.
             Err(_) if attributes_of(mount, model, id).is_none() => {}
-            // A last block that has not all of its fragments may have to move, and what is free need
-            // not lie in one block.
+            // A last block in fragments may have to move to a whole block, and the free space may
+            // be in fragments only.
             Err(Error::NoSpace) if mount.fs.statistics().free_in_whole_blocks == 0 => {}
             Err(error) => found.push(format!("inode {inode}: cannot grow: {error}")),
         }

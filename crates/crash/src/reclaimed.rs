@@ -1,12 +1,12 @@
-//! What recovery and reclaim make of a state, and what crashes inside them leave, for all states
-//! that they do the same to at once.
+//! What recovery and reclaim make of a state, and what crashes inside them leave, computed once for
+//! all states that they treat alike.
 //!
-//! The reclaim is a function of the blocks that it reads: contents of files are none of them, nor
-//! is anything that nobody refers to. So it runs over a device that notes what is read, and what it
-//! changes is kept as it differs from where it began. A state that shows the same in the blocks
-//! that were read gets the same changes, whatever else it holds. What such a crash, or the end,
-//! leaves is put together for each state and judged for itself, once for the same promises: nothing
-//! is assumed of what a verdict hangs on.
+//! The reclaim is a function of the blocks that it reads. It reads neither contents of files nor
+//! what nothing refers to. So it runs over a device that notes what is read, and its changes are
+//! stored as differences from the state with which it began. A state with the same bytes in the
+//! blocks that were read gets the same changes, whatever else it holds. These changes are applied
+//! to each state, and each result is judged by itself, once for the same promises: that two states
+//! have the same verdict is never assumed.
 
 use std::rc::Rc;
 
@@ -20,24 +20,24 @@ use backstitch_store::Batch;
 use fastrand::Rng as Random;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The sets of patches tried at each moment.
+/// Bounds for the sets of patches that are tried at each moment.
 pub(crate) const INSIDE: Bounds = Bounds {
     exhaustive: 64,
     samples: 16,
 };
 
-/// Runs that are remembered at once; the memory of one is some 50 KB.
+/// Runs that are remembered at once. One takes about 50 KB.
 const MOST_RUNS: usize = 4096;
 
-/// States that are remembered at once, of 40 bytes each.
+/// States that are remembered at once. One takes 40 bytes.
 const MOST_STATES: usize = 4 << 20;
 
 /// How a state differs from the one that a reclaim began with.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// Each with what it adds to the fingerprint.
+    /// The blocks that differ, each with what it adds to the fingerprint.
     blocks: Vec<(u64, Buffer, u128)>,
-    /// What that adds to the fingerprint.
+    /// By how much the fingerprints differ.
     adds: u128,
 }
 
@@ -57,7 +57,7 @@ impl Change {
         Change { blocks, adds }
     }
 
-    /// The state that it makes of one.
+    /// The state that the change makes of `start`.
     pub(crate) fn of(&self, start: &Fork) -> Fork {
         let mut state = start.clone();
         for (block, bytes, adds) in &self.blocks {
@@ -66,24 +66,24 @@ impl Change {
         state
     }
 
-    /// The fingerprint of that state, given that of the one it begins with.
+    /// The fingerprint of that state, given the one of `start`.
     pub(crate) fn fingerprint(&self, start: u128) -> u128 {
         start.wrapping_add(self.adds)
     }
 }
 
-/// What comes of states with recovery and reclaim.
+/// The result of recovery and reclaim.
 #[derive(Debug)]
 pub(crate) struct Reclaimed {
-    /// What crashes inside leave, each once.
+    /// The states that crashes inside leave, each once.
     pub(crate) cuts: Vec<Change>,
-    /// What is there once it was unmounted; or why that cannot be.
+    /// The state after the unmount, or why it failed.
     pub(crate) end: Result<Change, String>,
     /// Moments at which not every set of patches was tried.
     pub(crate) sampled: u64,
 }
 
-/// Sees what a crash would leave.
+/// Collects the states that a crash would leave.
 struct Cutter<'s> {
     start: &'s Fork,
     seen: FxHashSet<u128>,
@@ -108,8 +108,7 @@ impl Watcher for Cutter<'_> {
     }
 }
 
-/// Reclaims a state to the end. What was read, where that is known: not where it could not be
-/// opened.
+/// Reclaims a state to the end. Also returns what was read, unless the state could not be opened.
 fn reclaim(start: &Fork, engine: Engine) -> (Option<Reads>, Reclaimed) {
     let mut cutter = Cutter {
         start,
@@ -137,7 +136,8 @@ fn reclaim(start: &Fork, engine: Engine) -> (Option<Reads>, Reclaimed) {
         sampled: cutter.sampled,
     };
     let reads = reads.map(|mut reads| {
-        // A block of which only a part is changed keeps the rest, no matter who has read it.
+        // A block that is changed in part keeps the rest, so the result depends on it even if
+        // nobody read it.
         let end = reclaimed.end.as_ref().ok();
         let changes = reclaimed.cuts.iter().chain(end);
         let mut changed: Vec<u64> = changes
@@ -151,7 +151,7 @@ fn reclaim(start: &Fork, engine: Engine) -> (Option<Reads>, Reclaimed) {
     (reads, reclaimed)
 }
 
-/// What is asked of a state that was put together.
+/// What still has to be asked about a state to which changes were applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Open {
     /// Nothing.
@@ -162,31 +162,31 @@ pub(crate) enum Open {
     All,
 }
 
-/// Under which promises a state was found good: the workload's number, and how many promises there
-/// were.
+/// The promises under which a state was found good: the workload's number, and how many promises it
+/// had made.
 type Promises = (u32, u64);
 
-/// What is known of reclaims, of all states of one base.
+/// The reclaims of all states of one base, and the verdicts on their results.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaims {
-    /// The image that they are states of.
+    /// The base.
     base: Option<Fork>,
     runs: ByReads<Reclaimed>,
-    /// States that a crash left, and whether some file of theirs maps blocks behind its end:
-    /// whether it may depends on the promises.
+    /// Good states that a crash left, and whether a file of theirs maps blocks beyond its end. The
+    /// promises decide whether it may.
     left: FxHashMap<u128, (Promises, bool)>,
-    /// States that were reclaimed.
+    /// Good states after a reclaim.
     ended: FxHashMap<u128, Promises>,
     workload: u32,
 }
 
 impl Reclaims {
-    /// From here on the promises are those of another workload.
+    /// Notes that the promises are those of another workload from now on.
     pub(crate) fn next_workload(&mut self) {
         self.workload += 1;
     }
 
-    /// What comes of a state, and whether that was known from another one.
+    /// The result for a state, and whether it was known from another one.
     pub(crate) fn of(&mut self, start: &Fork, engine: Engine) -> (Rc<Reclaimed>, bool) {
         if !self
             .base
@@ -213,7 +213,7 @@ impl Reclaims {
         (reclaimed, false)
     }
 
-    /// What has yet to be asked of a state that a crash left.
+    /// What still has to be asked about a state that a crash left.
     pub(crate) fn open_of_left(&self, fingerprint: u128, promises: u64) -> Open {
         match self.left.get(&fingerprint) {
             None => Open::All,
@@ -223,7 +223,7 @@ impl Reclaims {
         }
     }
 
-    /// A state that a crash left was found good.
+    /// Notes that a state that a crash left is good.
     pub(crate) fn note_left(&mut self, fingerprint: u128, promises: u64, maps_behind: bool) {
         if self.left.len() >= MOST_STATES {
             self.left.clear();
@@ -232,7 +232,7 @@ impl Reclaims {
         self.left.insert(fingerprint, (promises, maps_behind));
     }
 
-    /// What has yet to be asked of a state that was reclaimed.
+    /// What still has to be asked about a state after a reclaim.
     pub(crate) fn open_of_ended(&self, fingerprint: u128, promises: u64) -> Open {
         match self.ended.get(&fingerprint) {
             None => Open::All,
@@ -241,7 +241,7 @@ impl Reclaims {
         }
     }
 
-    /// A state that was reclaimed was found good.
+    /// Notes that a state after a reclaim is good.
     pub(crate) fn note_ended(&mut self, fingerprint: u128, promises: u64) {
         if self.ended.len() >= MOST_STATES {
             self.ended.clear();
@@ -260,7 +260,7 @@ mod tests {
     use backstitch_mechanisms::Ordering;
     use backstitch_store::Optimisations;
 
-    /// What crashes of the moments of a run leave, some of them.
+    /// Collects some of the states that crashes at the moments of a run leave.
     struct Left(Vec<Fork>);
 
     impl Watcher for Left {
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Whatever was taken from another state is what the reclaim of the state itself comes to.
+    /// A result taken from another state equals that of the state's own reclaim.
     #[test]
     fn what_is_taken_from_another_state_is_what_its_own_reclaim_does() {
         let text = "mkdir A; creat A/f; sync; mkdir B; write A/f 0 9000; creat B/g; write B/g 3000 20000; rename A/f B/h; \
@@ -322,7 +322,7 @@ mod tests {
             assert_eq!(states(&found), states(&own));
         }
         assert!(compared > 20, "{compared} of {} states", left.0.len());
-        // They differ in what the reclaim leaves alone.
+        // The states differ in blocks that the reclaim does not read.
         assert!(ends.len() > 20, "{} ends", ends.len());
     }
 }

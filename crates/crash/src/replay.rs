@@ -1,5 +1,5 @@
-//! One state again: by the moment and the patches that were on disk then. And the smallest workload
-//! and the fewest patches that still show a failure.
+//! Making one state again, from its moment and the patches that were on disk. Also finding the
+//! smallest workload and the fewest patches that still show a failure.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::judge::{Judge, Question, Verdict};
 use crate::model::Model;
 use backstitch_crash_workloads::Workload;
 
-/// The most states that are tried to see whether a smaller workload fails too.
+/// The most states that are explored to see whether a smaller workload fails too.
 const STATES_TO_SHRINK: u64 = 200_000;
 
 /// Looks for the smallest workload, and in it for the fewest patches, that fail in the same way.
@@ -50,8 +50,8 @@ pub(crate) fn minimise(
             }
         }
     }
-    // Whole halves first, then quarters, down to single operations; again and again until nothing
-    // can go.
+    // Leaves out halves first, then quarters, down to single operations; repeats this until nothing
+    // more can be left out.
     let mut chunk = best.0.operations.len() / 2;
     while chunk > 0 {
         let mut at = best.0.operations.len();
@@ -74,7 +74,7 @@ pub(crate) fn minimise(
     best
 }
 
-/// Takes a workload for the best one if it fails in the same way.
+/// Makes a workload the best one if it fails in the same way.
 fn accept(
     image: &Fork,
     workload: &Workload,
@@ -104,7 +104,7 @@ fn fewest_patches(image: &Fork, workload: &Workload, plan: &Plan, found: &Found)
         Some(found.verdict.kind),
     );
     again.question = found.question.max(Question::Consistency);
-    // What the engine fails with behind the moment, the explorer has seen.
+    // If the engine fails after the moment, the explorer has seen that already.
     let _ = trouble_of(image, &workload.operations, plan, &mut again);
     again.found
 }
@@ -124,15 +124,15 @@ pub(crate) fn again(
     Ok(again.seen)
 }
 
-/// A state, and what is said of it.
+/// A state, and the verdict on it.
 pub(crate) struct Seen {
     pub(crate) state: Fork,
     pub(crate) verdict: Option<Verdict>,
-    /// What happened up to its moment since the mount.
+    /// A trace of what happened from the mount up to its moment.
     pub(crate) trace: Vec<u8>,
 }
 
-/// Which state of a run.
+/// A state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) moment: usize,
@@ -209,10 +209,11 @@ struct Again {
     now: usize,
     moment: usize,
     cut: Cut,
-    /// Looks for fewer patches with a verdict of this kind.
+    /// Looks for fewer patches that still give a verdict of this kind; `None` to make the state
+    /// only.
     shrink: Option<&'static str>,
     question: Question,
-    /// What happens is written down, where the state is only to be made.
+    /// Records what happens, if the state is only to be made.
     recorder: Option<Arc<Recorder>>,
     found: Option<Found>,
     seen: Option<Seen>,
@@ -287,7 +288,7 @@ impl Watcher for Again {
             return;
         }
         let mut included = included.clone();
-        // No crash leaves a change without what must be there before it.
+        // A change cannot be on disk without what must be there before it.
         let founded = |at: usize| nodes[at].befores.iter().all(|before| included[*before]);
         if !(0..nodes.len()).all(|at| !included[at] || founded(at)) {
             return;
@@ -296,7 +297,7 @@ impl Watcher for Again {
             let state = states.fork(&nodes, &included);
             return self.note(state);
         };
-        // From the last on, so that nothing that is there waits for what goes.
+        // From the last one down, so that nothing that stays waits for what is removed.
         for node in (0..nodes.len())
             .rev()
             .filter(|node| included[*node])

@@ -1,4 +1,4 @@
-//! Runs a workload once, with every rule, and counts which rules it comes by.
+//! Runs a workload once with every rule, and counts the rules that it comes by.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,22 +20,22 @@ use crate::judge::panic_message;
 use crate::model::Model;
 use crate::visitor::Visitor;
 
-/// What a run came by.
+/// What a run showed.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// The rules, and how often.
+    /// How often the run came by each rule.
     pub(crate) counts: Counts,
     /// Moments at which a crash can be tried.
     pub(crate) moments: usize,
-    /// Why the engine did not get through.
+    /// Why the engine failed, if it did.
     pub(crate) trouble: Option<Trouble>,
 }
 
-/// How an engine fails otherwise than with an answer to an operation.
+/// A failure of the engine other than answering an operation with an error.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     Error(Error),
-    /// What the panic said.
+    /// The panic's message.
     Panic(String),
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn look(image: &Fork, operations: &[Operation], setup: usize, plan: &
         Ok(ran) => ran.err().map(Trouble::Error),
         Err(panic) => Some(Trouble::Panic(panic_message(&*panic))),
     };
-    // A panic may have come in the life after a crash.
+    // The panic may have come in the life after a crash.
     watch::set_remounted(false);
     watch::record(recorded);
     Seen {
@@ -68,7 +68,7 @@ pub(crate) fn look(image: &Fork, operations: &[Operation], setup: usize, plan: &
     }
 }
 
-/// Runs along, and recovers from some of what a crash could leave.
+/// Watches a run, and recovers from some of the states that a crash could leave.
 struct Scout {
     setup: usize,
     begun: usize,
@@ -76,13 +76,14 @@ struct Scout {
     further: FurtherLives,
 }
 
-/// The most samples of what a crash may leave that a run is recovered from.
+/// The most states of a run from which recovery is tried.
 const RECOVERIES: usize = 4;
 
-/// How often somebody comes who uses a file system that was recovered.
+/// How often the [`Visitor`] acts on a file system that was recovered.
 const VISITS: usize = 6;
 
-/// What becomes of some of the states that crashes of a run leave: always the same of the same run.
+/// Picks some of the states that crashes of a run leave, and lives on with them. The same run
+/// always gives the same.
 pub(crate) struct FurtherLives {
     engine: Engine,
     left: usize,
@@ -105,7 +106,7 @@ impl FurtherLives {
         }
         self.left -= 1;
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        // Nothing, everything, or something between.
+        // The empty set of patches, or a random one.
         let mut sets = vec![vec![false; nodes.len()]];
         if !nodes.is_empty() {
             closed::sample(&nodes, 1, &mut self.random, &mut |included| {
@@ -116,7 +117,7 @@ impl FurtherLives {
         Some(states.fork(&nodes, included))
     }
 
-    /// A state is recovered, used, and unmounted. What is there then.
+    /// Recovers, uses and unmounts a state. Returns the image after that.
     ///
     /// # Errors
     /// The engine's.
@@ -153,13 +154,13 @@ impl Watcher for Scout {
 
     fn at_rest(&mut self, mount: &Mount) {
         if self.begun <= self.setup {
-            // What only prepares is not looked at.
+            // The operations of the setup are not looked at.
             watch::take();
             return;
         }
         self.moments += 1;
         if let Some(state) = self.further.pick(mount) {
-            // Whether it succeeds is for the explorer to judge.
+            // The explorer judges whether it succeeds.
             let _ = self.further.live_on(state, &mut Nobody);
         }
     }

@@ -1,12 +1,13 @@
-//! What a program can rely on under a mechanism, measured: every crash of small scripts is tried, and
-//! what it leaves is looked at, not judged.
+//! What a program can rely on under a mechanism, measured: every crash of small scripts is tried,
+//! and the states that it leaves are looked at, not judged.
 //!
-//! The explorer knows what a mechanism promises and looks for a state that breaks it. Here nothing is
-//! known: a script asks whether a call is on the disk when it returns, whether a call can be lost that
-//! came before one which is not, what a rename shows half way. The answer is what *all* crash states
-//! have in common. Those are the tables 1 and 2 of Seltzer et al. 2000, for our mechanisms.
+//! The explorer knows what a mechanism promises and looks for a state that breaks it. Here nothing
+//! is known in advance. A script asks whether a call is on the disk when it returns, whether a call
+//! can be lost while a later one is there, or what a rename shows half way. The answer is what
+//! *all* crash states have in common. These are tables 1 and 2 of Seltzer et al. 2000, for our
+//! mechanisms.
 //!
-//! What is measured is then held against what the mechanism promises ([`Semantics::broken`]).
+//! The result is then compared with what the mechanism promises ([`Semantics::broken`]).
 
 mod promised;
 
@@ -35,7 +36,7 @@ use crate::explore::{Plan, Spectator, run};
 use crate::model::Model;
 use crate::promises::read_file;
 
-/// Calls, each with what is there before, and what shows that it was done.
+/// Calls: name, operations before it, the call, and what shows that it was done.
 const CALLS: &[(&str, &str, &str, Look)] = &[
     ("creat", "mkdir d", "creat d/f", Look::There("d/f")),
     ("mkdir", "mkdir d", "mkdir d/e", Look::There("d/e")),
@@ -62,23 +63,25 @@ const CALLS: &[(&str, &str, &str, Look)] = &[
     ("chmod", "creat f", "chmod f 600", Look::Mode("f", 0o600)),
 ];
 
-/// What is there before, and a call after which contents are to be on the disk.
+/// Operations before a call, and the call, after which contents should be on the disk.
 const FSYNC: (&str, &str) = ("creat f", "write f 0 900; fsync f");
-/// The same, of which nobody says so.
+/// The same without `fsync`.
 const WRITE: (&str, &str) = ("creat f", "write f 0 900");
-/// A file that is new, with contents.
+/// A new file with contents.
 const NEW_FILE: &str = "creat f; write f 0 900";
-/// What programs do without an fsync to replace a file's contents, and the file before that.
+/// Replacing a file's contents by a rename, as programs do without an fsync: the old file, and the
+/// calls.
 const REPLACED: &str = "creat g; write g 0 700";
 const REPLACING: &str = "creat f; write f 0 900; rename f g";
-/// A file that is there before, known by its permissions, and a rename of it over another one.
+/// A file that is recognised by its permissions, and a rename of it over another file.
 const RENAMED: (&str, &str) = ("creat f; creat g; chmod f 600", "rename f g");
 const RENAMED_MODE: u16 = 0o600;
-/// The most sets of patches of a moment that are all looked at, and how many are where there are more.
+/// Up to this many sets of patches of a moment are all looked at; of more, this many samples.
 const EXHAUSTIVE: usize = 4096;
 const SAMPLES: usize = 256;
 
-/// Two calls, and what shows the second, and what shows the first.
+/// Pairs of calls: name, operations before them, both calls, what shows the second, what shows the
+/// first.
 const PAIRS: &[(&str, &str, &str, Look, Look)] = &[
     (
         "names in two directories",
@@ -96,16 +99,16 @@ const PAIRS: &[(&str, &str, &str, Look, Look)] = &[
     ),
 ];
 
-/// What a state is asked.
+/// A question about a state.
 #[derive(Clone, Copy, Debug)]
 enum Look {
-    /// There is this name.
+    /// This name exists.
     There(&'static str),
-    /// There is not.
+    /// This name does not exist.
     Gone(&'static str),
-    /// There is the second name, and the first one is not there.
+    /// The second name exists, and the first one does not.
     Moved(&'static str, &'static str),
-    /// What has the name has these permissions.
+    /// The object with this name has these permissions.
     Mode(&'static str, u16),
 }
 
@@ -114,50 +117,50 @@ enum Look {
 pub struct Semantics {
     /// The mechanism.
     pub ordering: Ordering,
-    /// The calls on names and attributes that were tried, each with whether it is on the disk when it
-    /// returns.
+    /// The calls on names and attributes that were tried, each with whether it is on the disk when
+    /// it returns.
     pub durable: Vec<(&'static str, bool)>,
     /// Whether contents are on the disk when `fsync` returns.
     pub fsync_is_durable: bool,
-    /// Whether they are when `write` returns.
+    /// Whether contents are on the disk when `write` returns.
     pub write_is_durable: bool,
-    /// Whether of two calls the second is never there without the first.
+    /// For each pair of calls, whether the second is never there without the first.
     pub ordered: Vec<(&'static str, bool)>,
     /// Whether a new file can have its length without its contents.
     pub shows_stale: bool,
-    /// Whether a name that was replaced by a rename, without an fsync, can have neither the old contents
-    /// nor the new ones.
+    /// Whether a name that was replaced by a rename without an fsync can have neither the old
+    /// contents nor the new ones.
     pub replacing_loses: bool,
-    /// What a rename over a name can show beside the state before and the one after.
+    /// What a rename over a name can show besides the state before it and the one after it.
     pub half_renamed: BTreeSet<Half>,
-    /// The worst that a check finds in what a crash left.
+    /// The worst that a check finds in a state that a crash left.
     pub left: Damage,
-    /// The same once the log, where there is one, was brought home.
+    /// The same after the replay of the log, if there is one.
     pub recovered: Damage,
-    /// The crash states that this comes from.
+    /// The number of crash states that were looked at.
     pub states: u64,
-    /// Moments of which not every state was looked at, but a sample.
+    /// Moments of which only a sample of the states was looked at.
     pub sampled_moments: u64,
 }
 
-/// What may be seen of a rename that is half done.
+/// What a crash may show of a rename that is half done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Half {
     /// Both names, of the same file.
     BothNames,
-    /// The name that was there before and is to be replaced is missing.
+    /// The name that is replaced is missing.
     NoTarget,
-    /// Neither name stands for the file that is renamed.
+    /// Neither name leads to the renamed file.
     NoFile,
 }
 
-/// How bad what was found is.
+/// How bad the findings of a check are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Damage {
     /// A check finds nothing.
     #[default]
     None,
-    /// Space that nobody can reach, or counts that can be computed again.
+    /// Space that nothing uses, or counts that can be recomputed.
     Leaks,
     /// Anything else.
     Corruption,
@@ -168,7 +171,7 @@ pub enum Damage {
 /// Measures a mechanism.
 ///
 /// # Errors
-/// Where the engine fails otherwise than by a crash: a fault of this program.
+/// If the engine fails, which is a fault of this program.
 pub fn measure(ordering: Ordering) -> Result<Semantics, Error> {
     let mut lab = Lab::new(ordering)?;
     let mut durable = Vec::new();
@@ -236,7 +239,7 @@ fn parsed(script: &str) -> Vec<Operation> {
     parse_script(script).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-/// What a call that writes to a file puts there: what is written depends on its number.
+/// The bytes that the calls write into a file. They depend on the number of the operation.
 fn written(setup: &str, calls: &str) -> Vec<u8> {
     let first = parsed(setup).len() + usize::from(!setup.is_empty());
     let mut bytes = Vec::new();
@@ -248,7 +251,7 @@ fn written(setup: &str, calls: &str) -> Vec<u8> {
     bytes
 }
 
-/// What a path of names leads to.
+/// The inode at a path.
 fn find(mount: &mut Mount, path: &str) -> Result<Option<InodeNumber>, Error> {
     let mut inode = mount.fs.root();
     for name in path.split('/') {
@@ -265,7 +268,7 @@ fn attributes(mount: &mut Mount, inode: InodeNumber) -> Result<Attributes, Error
     mount.look(|fs, v, _| fs.attributes(v, inode))
 }
 
-/// All that a file holds; `None` where there is none of the name.
+/// All bytes of a file; `None` if there is no such name.
 fn contents(mount: &mut Mount, path: &str) -> Result<Option<Vec<u8>>, Error> {
     let Some(inode) = find(mount, path)? else {
         return Ok(None);
@@ -285,7 +288,7 @@ enum When {
     After,
 }
 
-/// What runs scripts under a mechanism, and what was seen in all of them.
+/// Runs scripts under a mechanism, and keeps what all of them showed.
 struct Lab {
     plan: Plan,
     image: Fork,
@@ -323,8 +326,8 @@ impl Lab {
         })
     }
 
-    /// Whether something holds in every state that a crash can leave. A state that cannot be mounted
-    /// shows nothing at all.
+    /// Whether something holds in every state that a crash can leave. States that cannot be mounted
+    /// are left out, since they show nothing.
     fn always(
         &mut self,
         when: When,
@@ -363,7 +366,7 @@ impl Lab {
         Ok(halves)
     }
 
-    /// Shows each state that a crash can leave.
+    /// Calls `look` with each state that a crash can leave.
     fn each(
         &mut self,
         when: When,
@@ -376,8 +379,8 @@ impl Lab {
         let first = operations.len();
         operations.extend(parsed(calls));
         let last = operations.len();
-        // Something must follow for the last one to have returned before the end; and a log may be
-        // closed before anything else is written.
+        // An operation must follow, so that the last call has returned before the run ends. A log
+        // is tried in both ways: closed before that, and not.
         for end in ["round", "log-close; round"] {
             operations.truncate(last);
             operations.extend(parsed(end));
@@ -455,7 +458,7 @@ struct Observer<'l> {
     seen: FxHashSet<u128>,
     look: &'l mut dyn FnMut(&mut Mount) -> Result<(), Error>,
     lab: &'l mut Lab,
-    /// An operation that failed: none of the scripts has one that may.
+    /// An operation that failed. No script has one that may.
     refused: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The workloads that are explored where none are named: by `crash ablate`, and in part by
+//! The workloads that are explored unless others are named: by `crash ablate`, and in part by
 //! `crash fs`.
 
 use backstitch_crash_core::formatted::ImageOptions;
@@ -10,14 +10,14 @@ use crate::campaign::Campaign;
 use backstitch_crash_workloads::Workload;
 use backstitch_crash_workloads::{generate, scripts};
 
-/// Workloads taken of ACE's, and of our own of one operation: those that differ from them by a name
-/// only show no more.
+/// How many are taken of ACE's workloads, and of our own with one operation. The rest differ from
+/// these only in names, and show no more.
 const OF_EACH: usize = 120;
 
 /// The workloads of an ablation: short ones of every sort, some random ones, the cases and the
-/// scripts. Those that are found by feedback are not among them: they are found for one image, and
-/// an ablation has several; nor would a rule then be shown by the same workload once another rule
-/// has come or gone.
+/// scripts. Workloads found by feedback are not among them, for two reasons: they are found for one
+/// image, and an ablation has several; and when a rule is added or removed, other workloads are
+/// found, so another one would show a rule.
 pub fn workloads(seed: u64) -> Vec<Workload> {
     let mut all = Vec::new();
     for mut short in [generate::ace(1), generate::sequences(1)] {
@@ -32,7 +32,7 @@ pub fn workloads(seed: u64) -> Vec<Workload> {
     all
 }
 
-/// A campaign without workloads, as `crash fs` has it where it is given no options.
+/// A campaign without workloads, as `crash fs` makes it when it is given no options.
 pub fn campaign(ordering: Ordering, seed: u64, threads: usize) -> Campaign {
     let variants = [Optimisations::BOTH, Optimisations::NONE]
         .into_iter()

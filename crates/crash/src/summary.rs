@@ -1,4 +1,4 @@
-//! What a campaign found, as a report; and a state of it again.
+//! The results of a campaign as a report, and making a state of it again.
 
 use backstitch_crash_core::geography::Blocks;
 use backstitch_crash_core::image::Fork;
@@ -17,13 +17,13 @@ pub struct Replayed {
     pub state: Fork,
     /// What is wrong with it; `None` where nothing is.
     pub verdict: Option<String>,
-    /// A trace of what happened up to its moment, since the mount.
+    /// A trace of what happened from the mount up to its moment.
     pub trace: Vec<u8>,
 }
 
 impl Campaign {
-    /// The results as a report. `command` explores the same again; `replay`, with what is appended
-    /// to it, makes one state again.
+    /// The results as a report. `command` repeats the exploration. `replay`, with arguments
+    /// appended, makes one state again.
     pub fn report(&self, results: &Results, command: &str, replay: &str) -> Report {
         let mut report = Report::new(Kind::Fs, command.to_owned(), self.seed);
         report.states = results.states;
@@ -74,8 +74,9 @@ impl Campaign {
             report.rules = Some(crate::counts::of_rules(&results.rules));
         }
         report.notes.push(
-            "Contents of files are not taken in every combination: to each set of the other patches belong the states with none of \
-             them that it does not need, with all of them, with each one missing, and with each one alone."
+            "Contents of files are not taken in every combination: each set of the other patches is tried \
+             with the contents that it needs alone, with all contents, with all but each one, and with \
+             one more at a time."
                 .to_owned(),
         );
         report.failures = results
@@ -170,10 +171,10 @@ impl Campaign {
         }
     }
 
-    /// Makes the state again that a report names.
+    /// Makes a state again that a report names.
     ///
     /// # Errors
-    /// In words, where the name is none or the run has no such state; the engine's.
+    /// If the name is malformed or the run has no such state, in words; the engine's errors.
     pub fn replay(&self, operations: &[Operation], address: &str) -> Result<Replayed, ReplayError> {
         let (plan, place) = self
             .parse_address(address)
@@ -221,7 +222,7 @@ impl Campaign {
 /// Why a state could not be made again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The name of the state.
+    /// The name of the state is malformed.
     #[error("{0}")]
     BadAddress(String),
     /// The run has no such moment, or other patches at it.
@@ -229,12 +230,12 @@ pub enum ReplayError {
         "the run has no such state: was it made by this version, with the same options and script?"
     )]
     NoState,
-    /// The run.
+    /// The run failed.
     #[error(transparent)]
     Campaign(#[from] CampaignError),
 }
 
-/// Which state of which run, as the command line takes it.
+/// The name of a state of a run, as the command line takes it.
 struct Address<'a> {
     plan: &'a Plan,
     place: &'a Place,

@@ -1,4 +1,4 @@
-//! Somebody who uses a file system while what a crash left of it is reclaimed: random operations on
+//! Uses a file system while the reclaim works on what a crash left of it: random operations on
 //! whatever is there.
 
 use backstitch_crash_core::mount::{Mount, Watcher};
@@ -10,7 +10,7 @@ use backstitch_layout::{
 use backstitch_ordering::{Operation, Volume};
 use fastrand::Rng as Random;
 
-/// How deep it goes into the tree.
+/// How deep the visitor goes into the tree.
 const DEPTH: u32 = 4;
 
 /// A name in a directory.
@@ -21,7 +21,7 @@ struct Name {
     is_directory: bool,
 }
 
-/// Does operations, always the same from the same seed on the same file system.
+/// Does random operations: the same ones for the same seed and file system.
 pub(crate) struct Visitor {
     random: Random,
     made: u32,
@@ -35,7 +35,7 @@ impl Visitor {
         }
     }
 
-    /// Does a few operations, or none. What POSIX refuses is done as well; other errors are
+    /// Does a few operations, or none. Operations that POSIX refuses are allowed; other errors are
     /// returned.
     pub(crate) fn act(&mut self, mount: &mut Mount, watcher: &mut dyn Watcher) -> Result<()> {
         let mut acted = false;
@@ -62,7 +62,7 @@ impl Visitor {
             return Ok(());
         }
         let (directory, names) = self.somewhere(mount, watcher)?;
-        // Often the same one, so that much happens to it.
+        // Often the last name, so that much happens to one object.
         let some = match names.len() {
             0 => None,
             len if self.random.bool() => names.get(len - 1),
@@ -91,7 +91,7 @@ impl Visitor {
         }
     }
 
-    /// A directory, and what is in it.
+    /// A random directory, and what is in it.
     fn somewhere(
         &mut self,
         mount: &mut Mount,
@@ -138,7 +138,7 @@ impl Visitor {
         })
     }
 
-    /// Within its directory or to another one, sometimes over something.
+    /// Renames within a directory or to another one, sometimes over an existing name.
     fn rename(&mut self, mount: &mut Mount, watcher: &mut dyn Watcher, name: &Name) -> Result<()> {
         let (to, there) = self.somewhere(mount, watcher)?;
         let over = there
@@ -198,7 +198,7 @@ impl Visitor {
         watcher: &mut dyn Watcher,
         inode: InodeNumber,
     ) -> Result<()> {
-        // Few values, so that blocks are shared.
+        // Few different values, so that attribute blocks are shared.
         let value = [b'0' + self.random.u8(0..3)];
         let value = self.random.bool().then_some(&value[..]);
         let scope = operations::set_xattr(inode, b"user.a", value);

@@ -1,7 +1,7 @@
-//! A script on a mount that a watcher of the store sees: nothing crashes, nothing is judged.
+//! Runs a script on a mount for a watcher of the store: nothing crashes, nothing is judged.
 //!
-//! What is written when is up to the script (`round`, `fsync`, `sync`, `log-close`), and the time goes
-//! on by a step with each operation. So the same script tells its watcher the same every time.
+//! The script says what is written when (`round`, `fsync`, `sync`, `log-close`), and each operation
+//! takes one step of time. So the same script shows its watcher the same every time.
 
 use std::sync::Arc;
 
@@ -18,35 +18,35 @@ use crate::machine::{Machine, prepared};
 /// Why a script was not run to its end.
 #[derive(Debug, Error)]
 pub enum ScriptError {
-    /// The image.
+    /// The image cannot be mounted.
     #[error("the image cannot be mounted: {0}")]
     NotMounted(LayoutError),
-    /// An operation that ends the mount.
+    /// An operation would end the mount.
     #[error("operation {number}, '{operation}', ends the mount, and one mount is watched")]
     EndsMount {
         /// Its number, from 1 on.
         number: usize,
-        /// The operation, as scripts have it.
+        /// The operation, as scripts write it.
         operation: String,
     },
-    /// What the file system said to an operation.
+    /// The file system answered an operation with an error.
     #[error("operation {number}, '{operation}': {error}")]
     Refused {
         /// Its number, from 1 on.
         number: usize,
-        /// The operation, as scripts have it.
+        /// The operation, as scripts write it.
         operation: String,
         /// Why.
         error: LayoutError,
     },
 }
 
-/// Runs operations on a mount of an image, which ends without an unmount. Once the mount is ready,
-/// `watch` is given the root directory and what the blocks of the image are for, and names the
+/// Runs operations on a mount of an image, and ends without an unmount. When the mount is ready,
+/// `watch` is called with the root directory and the uses of the image's blocks, and returns the
 /// watcher.
 ///
 /// # Errors
-/// Where the image cannot be mounted; the first operation that fails, before which nothing is undone.
+/// If the image cannot be mounted, or an operation fails. What was done before that is not undone.
 pub fn run_watched(
     image: &Fork,
     engine: Engine,

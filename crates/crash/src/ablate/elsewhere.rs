@@ -1,13 +1,13 @@
-//! Rules whose absence a test of their own shows: of the journal's module or its recovery alone, or
-//! in a world that an ablation does not visit, as stacks of file systems, images that other systems
-//! had, or that are unmounted with leaks. Each of these tests switches the rule off and sees what
-//! comes of it.
+//! Rules whose absence is shown by tests and not by the workloads of an ablation. They are of the
+//! journal alone or its recovery, or take images that an ablation does not visit: stacks of file
+//! systems, images that other systems have mounted, images unmounted with leaks. Each of these
+//! tests switches the rule off and sees what goes wrong.
 
 use backstitch_formats::{ExtRule, Rule, UfsRule};
 use backstitch_mechanisms::{JournalRule as Journal, LffsRule as Lffs, OrderingRule as Ordering};
 use backstitch_rules::Id;
 
-/// Where the tests are, and the rules of layouts that each of them switches off.
+/// For each test file the rules of layouts that its tests switch off.
 const OF_LAYOUTS: &[(&str, &[Id])] = &[
     (
         "crates/ext-tools/tests/trust.rs",

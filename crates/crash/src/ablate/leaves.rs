@@ -1,18 +1,19 @@
-//! Whether a rule that is off makes any difference to what a crash may leave.
+//! Whether switching a rule off makes any difference to what a crash may leave.
 //!
 //! A layout states its order under every mechanism. A journal replaces it by that of its
-//! transactions, and under `sync` a call has waited for its changes before the next one begins: so
-//! there many of these rules decide nothing, and of a journal's own those that another of its modes
-//! needs. That is asked of runs: one with the rule and one without it, side by side. What each moment of a run may leave is one number: what
-//! is on the disk, what is on its way, what of each patch must be there before it and what the disk
-//! holds then, what is promised, and which operations were refused. Where all moments of two runs
-//! have the same numbers, no crash of the one leaves anything that no crash of the other leaves,
-//! and no judge can tell them apart. A moment that leaves what the one before it leaves adds nothing,
-//! and does not count: how many steps work takes that changes nothing is not compared.
+//! transactions, and under `sync` a call waits for its changes before the next one begins. So under
+//! these many rules of the layout decide nothing, and the same holds of the journal's rules that
+//! only another of its modes needs. To find out, a run with the rule is compared with one without
+//! it. What a moment of a run may leave is reduced to one number: a hash of what is on the disk,
+//! what is on its way, for each patch what must be there before it and what the disk holds then,
+//! what is promised, and which operations were refused. If all moments of two runs have the same
+//! numbers, every crash of the one leaves what a crash of the other leaves, and no judge can tell
+//! them apart. A moment that leaves what the one before it leaves does not count, so steps that
+//! change nothing are not compared.
 //!
-//! The rule may still matter to what becomes of such a state. So the states that the look
-//! beforehand went on with (`scout`) are recovered, used and unmounted here too, and each moment of
-//! those lives counts as one of the run.
+//! The rule may still matter to later lives of such a state. So the states that the scout went on
+//! with (`scout`) are recovered, used and unmounted here too, and each moment of these lives counts
+//! as one of the run.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,27 +40,27 @@ use crate::model::Model;
 use crate::scout::FurtherLives;
 use backstitch_crash_workloads::Workload;
 
-/// Runs that come by a rule and are looked at, of all lengths.
+/// The most runs that are compared for a rule, of all lengths.
 const RUNS: usize = 400;
 
-/// What runs may leave with every rule: of each one number for all of its moments.
+/// For each run with every rule, the number for what all its moments may leave.
 #[derive(Default)]
 pub(super) struct Leaves {
     with_every_rule: Mutex<BTreeMap<(usize, usize, usize), u64>>,
 }
 
-/// What came of a comparison.
+/// The result of a comparison.
 pub(super) enum Compared {
-    /// In so many runs it made no difference.
+    /// The rule made no difference in this number of runs.
     Alike(u64),
-    /// In one of this workload it did.
+    /// It made a difference in a run of this workload.
     Differs(String),
 }
 
 impl Leaves {
-    /// Whether it makes a difference in runs that come by a rule, and in the lives after some of
-    /// their crashes, that it is off; `None` where the
-    /// mechanism has no order but the one that the layout states. The thread has switched it off.
+    /// Whether switching off the rule makes a difference in runs that come by it, and in the lives
+    /// after some of their crashes. `None` if the mechanism has no order but the one that the
+    /// layout states. The caller has switched the rule off in this thread.
     pub(super) fn compare(
         &self,
         ablation: &Ablation,
@@ -125,22 +126,23 @@ fn left(image: &Fork, workload: &Workload, plan: &Plan) -> u64 {
         Ok(Err(error)) => error.to_string(),
         Err(_) => "panic".to_owned(),
     };
-    // A panic may have come in the life after a crash.
+    // The panic may have come in the life after a crash.
     watch::set_remounted(false);
     how.hash(&mut moments.left.all);
     moments.left.all.finish()
 }
 
-/// What moments may leave.
+/// The hash of what all moments so far may leave.
 #[derive(Default)]
 struct Left {
     all: DefaultHasher,
-    /// The moment before, unless something was written or an operation was begun since.
+    /// The moment before; `None` if something was written or an operation was begun since.
     last: Option<u64>,
 }
 
 impl Left {
-    /// Adds a moment with so many promises; false where it leaves what the one before it does.
+    /// Adds a moment at which this many promises were made. False if it leaves the same as the one
+    /// before it.
     fn add(&mut self, mount: &Mount, promises: u64) -> bool {
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         let mut one = DefaultHasher::new();
@@ -174,7 +176,8 @@ impl Watcher for Left {
     }
 }
 
-/// Takes down what each moment of a run may leave, and of the lives after some of its crashes.
+/// Records what each moment of a run may leave, and each one of the lives after some of its
+/// crashes.
 struct Moments {
     left: Left,
     model: Option<Rc<RefCell<Model>>>,
@@ -184,7 +187,7 @@ struct Moments {
 }
 
 impl Moments {
-    /// The number of promises that were made by then.
+    /// The number of promises made so far.
     fn promises(&self) -> u64 {
         let model = self.model.as_ref();
         model.map_or(0, |model| model.borrow().promises)
@@ -213,14 +216,14 @@ impl Watcher for Moments {
     }
 }
 
-/// The patches of a moment, whatever their order: of each what the disk holds once it is there with
-/// all that must be there before it, and the same of each of those.
+/// A number for the patches of a moment, in whatever order: for each patch, what the disk holds
+/// once it and all that must be there before it are on the disk, and the same for each of those.
 fn of_patches(nodes: &[Node], states: &mut States) -> u64 {
     let mut needed: Vec<Vec<bool>> = Vec::new();
     let mut holds: Vec<u128> = Vec::new();
     let mut sum = 0_u64;
     for (at, node) in nodes.iter().enumerate() {
-        // Each is behind those that must be there before it.
+        // The patches are sorted: befores come first.
         let mut needs = vec![false; nodes.len()];
         for before in &node.befores {
             let theirs = &needed[*before];
@@ -241,7 +244,7 @@ fn of_patches(nodes: &[Node], states: &mut States) -> u64 {
     sum
 }
 
-/// A sum of these tells which of them are in it.
+/// Mixes a fingerprint, so that a sum of them identifies the set that was summed.
 fn mixed(fingerprint: u128) -> u128 {
     let mut hasher = DefaultHasher::new();
     fingerprint.hash(&mut hasher);
@@ -279,7 +282,7 @@ mod tests {
     use backstitch_rules::watch::Form;
     use backstitch_store::Optimisations;
 
-    /// What a script may leave, without a rule where one is given.
+    /// What a script may leave, without `rule` if one is given.
     fn left_without(rule: Option<Rule>, ordering: Ordering, script: &str) -> u64 {
         let plan = Plan {
             ordering,
@@ -316,10 +319,10 @@ mod tests {
         let rule = Some(Rule::NameIsPendingUntilWritten);
         assert_eq!(left_without(None, Ordering::SOFT, linked), every);
         assert_ne!(left_without(rule, Ordering::SOFT, linked), every);
-        // The order of transactions takes its place.
+        // The order of the journal's transactions makes it needless.
         let every = left_without(None, ordered, linked);
         assert_eq!(left_without(rule, ordered, linked), every);
-        // What is promised tells too, and where contents are waited for.
+        // Promises count too, and whether contents are waited for.
         let rule = Some(Rule::FsyncWaits);
         assert_ne!(left_without(rule, ordered, linked), every);
         let cut = "creat f; write f 0 3000; sync; truncate f 100; fsync f";
@@ -330,7 +333,7 @@ mod tests {
         );
     }
 
-    /// What the reclaim is told decides nothing before a crash.
+    /// Operations report their changes to the reclaim. That makes no difference before a crash.
     #[test]
     fn lives_after_a_crash_count() {
         let script = "mkdir A; creat A/f; write A/f 0 9000; sync; unlink A/f; mkdir B; creat B/g; \

@@ -1,4 +1,4 @@
-//! Which rules the workloads come by.
+//! A first run of all workloads, to see which rules they come by.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// What tells it from all others.
+    /// Identifies the run among all others.
     pub(super) fn key(&self) -> (usize, usize, usize) {
         (self.world, self.workload, self.variant)
     }
@@ -32,7 +32,7 @@ impl Run {
 
 /// What is known of all runs.
 pub(super) struct Scouted {
-    /// By site: the runs that come by it, and how. Short ones first.
+    /// For each site the runs that come by it, and how, the shortest first.
     by_site: BTreeMap<Id, Vec<(Run, Passes)>>,
     /// All runs.
     pub(super) all: Vec<Run>,
@@ -114,8 +114,9 @@ fn look(
 }
 
 impl Scouted {
-    /// Whether it makes a difference that a rule is off in this form, and another one than in the
-    /// forms before it: of two patches the oldest is the first, and the newest the last.
+    /// Whether switching off the rule in this form can make a difference that earlier forms do not
+    /// make. With two patches, leaving out the first is waiting for the last only, and the other
+    /// way round.
     pub(super) fn is_worth(&self, site: &'static Site, form: Form) -> bool {
         let runs = self.by_site.get(&site.id).map_or(&[][..], Vec::as_slice);
         let is_of_three = matches!(form, Form::OnlyFirst | Form::OnlyLast);
@@ -124,17 +125,17 @@ impl Scouted {
             .any(|(_, passes)| is_enough(passes) && is_worth(&Cut { site, form }, passes))
     }
 
-    /// Whether nothing comes by a site but recovery, and what is done after it.
+    /// Whether only recovery, and what is done after it, comes by a site.
     pub(super) fn is_of_recovery(&self, site: &Site) -> bool {
         let runs = self.by_site.get(&site.id).map_or(&[][..], Vec::as_slice);
         runs.iter()
             .all(|(_, passes)| passes.reached == passes.remounted)
     }
 
-    /// How often a rule was implied by others, where it always was: because the code says so, or
-    /// because what is waited for by it comes before something else that is waited for.
+    /// How often a rule was implied by others, if it always was: because the code says so, or
+    /// because all that it waits for comes before something else that is waited for.
     ///
-    /// Where the rule is half off: of what is not waited for then.
+    /// For a rule that is half off, this is about the patches that are not waited for then.
     pub(super) fn times_implied(&self, cut: &Cut) -> Option<u64> {
         let mut all = Passes::default();
         for (_, passes) in self.by_site.get(&cut.site.id)? {
@@ -148,7 +149,7 @@ impl Scouted {
         said.or((all.covered > 0 && all.essential == 0).then_some(all.covered))
     }
 
-    /// The runs in which it makes a difference that a rule is off: the shortest first.
+    /// The runs in which switching off the rule can make a difference, the shortest first.
     pub(super) fn runs_by(&self, cut: &Cut) -> Vec<Run> {
         let runs = self.by_site.get(&cut.site.id);
         let runs = runs.map_or(&[][..], Vec::as_slice).iter();
@@ -158,7 +159,7 @@ impl Scouted {
     }
 }
 
-/// Whether it may make a difference that a rule is off, by how often it was come by.
+/// Whether switching off a rule can make a difference, judged by how runs came by it.
 pub(super) fn is_worth(cut: &Cut, passes: &Passes) -> bool {
     let waits = matches!(cut.site.class, Class::Dependency | Class::Fsync) && passes.is_of_patches;
     match cut.form {
@@ -170,8 +171,8 @@ pub(super) fn is_worth(cut: &Cut, passes: &Passes) -> bool {
     }
 }
 
-/// Whether a rule that is half off in this form left out a patch that was pending. Several patches
-/// that are handed out one by one are no list of which a part can be left out.
+/// Whether, with the rule half off in this form, a pending patch was not waited for. Patches that
+/// are handed out one by one are no list, so a part of them cannot be left out.
 fn leaves_out(form: Form, passes: &Passes) -> bool {
     let number = Form::HALF.iter().position(|half| *half == form);
     number.is_some_and(|at| passes.half_covered[at] + passes.half_essential[at] > 0)
@@ -188,7 +189,7 @@ mod tests {
             site: &Rule::SITES[0],
             form,
         };
-        // Two that were handed out one by one.
+        // Two patches, handed out one by one.
         let mut passes = Passes {
             pending: 2,
             most: 2,
@@ -197,7 +198,7 @@ mod tests {
         };
         assert!(is_worth(&cut(Form::Whole), &passes));
         assert!(!is_worth(&cut(Form::First), &passes));
-        // A list, of which the first one is left out.
+        // A list of patches, of which the first is left out.
         passes.half_covered[0] = 1;
         assert!(is_worth(&cut(Form::First), &passes));
         assert!(!is_worth(&cut(Form::Last), &passes));

@@ -1,5 +1,5 @@
-//! What else rules depend on than the mechanism: whether blocks are torn, how long operations are
-//! cut, when inodes are forgotten, what the journal can do.
+//! Worlds: what else rules depend on beside the mechanism. Whether blocks are torn, how large the
+//! steps of operations are, when inodes are forgotten, which features the journal has.
 
 use backstitch_crash_core::formatted::ImageOptions;
 use backstitch_crash_core::image::Fork;
@@ -15,7 +15,7 @@ use crate::explore::Plan;
 use backstitch_crash_workloads::Workload;
 use backstitch_crash_workloads::scripts;
 
-/// One of them.
+/// A combination of these, and the image that its runs start from.
 pub(super) struct World {
     name: &'static str,
     ordering: Ordering,
@@ -25,7 +25,7 @@ pub(super) struct World {
     has_crossing_names: bool,
 }
 
-/// What the workloads are called that begin with names that cross sectors.
+/// The prefix of the names of workloads that start on an image with names that cross sectors.
 const CROSSING: &str = "crossing names: ";
 
 /// The optimisations and the write-back of a run.
@@ -42,9 +42,9 @@ pub(super) const VARIANTS: [(Optimisations, Schedule); 6] = [
 const STACK: &str = "in a file";
 
 impl World {
-    /// Those in which the rules that a mechanism keeps can be seen.
+    /// The worlds in which the rules that a mechanism keeps can be seen.
     ///
-    /// What is explored in one of them only is added to the workloads.
+    /// Workloads that are explored in only one of them are added to the ablation's.
     pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
         let (ordering, image) = (ablation.ordering, ablation.image);
         let is_usual = image.layout == ImageOptions::default().layout;
@@ -101,11 +101,12 @@ impl World {
         Ok(worlds)
     }
 
-    /// Whether a workload is explored in it. What short ones show they show in the first one.
+    /// Whether a workload is explored in this world. Short ones are explored in the first world
+    /// only.
     pub(super) fn takes(&self, workload: &Workload) -> bool {
         let name = &workload.name;
         if self.name == STACK {
-            // Each state of it is two file systems.
+            // Each state consists of two file systems, so it takes longer.
             return name.starts_with("scripts/stack");
         }
         if self.has_crossing_names || name.starts_with(CROSSING) {
@@ -114,7 +115,7 @@ impl World {
         self.name.is_empty() || !name.starts_with("ace:") && !name.starts_with("seq:")
     }
 
-    /// The image that a workload leaves, where blocks are written wholly or not at all.
+    /// The image that a workload leaves, if blocks are written wholly or not at all.
     fn after(&self, workload: &Workload) -> Result<Fork, CampaignError> {
         let engine = Plan {
             unit_bytes: None,
@@ -124,7 +125,7 @@ impl World {
         after(self.image.clone(), engine, workload)
     }
 
-    /// The script that a workload is, where it is one.
+    /// The name of the workload's script, if it is one.
     pub(super) fn script_of(workload: &Workload) -> Option<&str> {
         let name = &workload.name;
         let name = name.strip_prefix(CROSSING).unwrap_or(name);
@@ -135,7 +136,7 @@ impl World {
         &self.image
     }
 
-    /// The thread is in it from here on.
+    /// Puts this thread into the world.
     pub(super) fn enter(&self) {
         steps::set(self.steps);
     }
@@ -144,7 +145,7 @@ impl World {
         steps::set(Steps::Usual);
     }
 
-    /// What a workload is called in it.
+    /// The workload's name in this world.
     pub(super) fn name_of(&self, workload: &Workload) -> String {
         match self.name {
             "" => workload.name.clone(),

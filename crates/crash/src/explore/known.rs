@@ -1,4 +1,5 @@
-//! What was judged before: as far as two workloads begin alike, so do their states.
+//! What was judged before: two workloads that begin alike have the same states up to where they
+//! differ.
 
 use std::collections::hash_map::Entry;
 
@@ -10,30 +11,29 @@ use crate::judge::{Judge, Question};
 use crate::reclaimed::Reclaims;
 use backstitch_crash_workloads::Workload;
 
-/// What is known from the workload before, under the same plan: as far as two workloads begin
-/// alike, so do their states.
+/// What is known from the previous workload under the same plan.
 #[derive(Default)]
 pub(crate) struct Known {
     pub(super) operations: Vec<Operation>,
-    /// Operations at the beginning that were not looked at.
+    /// The operations at the beginning that were not looked at.
     pub(super) setup: usize,
-    /// Operations that were looked at, or were those not looked at.
+    /// Operations at the beginning that need not be looked at again: those that were, and `setup`.
     pub(super) looked_at: usize,
     pub(super) states: KnownStates,
     pub(super) reclaims: Reclaims,
 }
 
-/// What was found good, by fingerprint.
+/// States that were found good, by fingerprint.
 #[derive(Default)]
 pub(super) struct KnownStates {
-    /// As a crash left it.
+    /// As a crash left them.
     pub(super) left: FxHashMap<u128, Good>,
-    /// As the replay of its journal made it.
+    /// As the replay of their journal made them.
     pub(super) recovered: FxHashMap<u128, Good>,
-    /// What states show to a program: whether the promises hold depends on nothing else.
+    /// What states show to a program. Whether the promises hold depends on nothing else.
     pub(super) shown: FxHashMap<u128, Times>,
-    /// What the replay of a journal does to states: a matter of what they hold, and of nothing that
-    /// was promised.
+    /// What the replay of a journal does to states. That depends on what they hold, and not on
+    /// promises.
     pub(super) recoveries: Recoveries,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct KnownStates {
 #[derive(Clone, Copy)]
 pub(super) struct Good {
     pub(super) times: Times,
-    /// Some file maps blocks behind its end: whether it may depends on the promises.
+    /// Whether some file maps blocks beyond its end. The promises decide whether it may.
     pub(super) maps_behind: bool,
-    /// What it shows, where that was looked at.
+    /// The fingerprint of what it shows to a program, if that was looked at.
     pub(super) shown: Option<u128>,
 }
 
-/// When something was found good.
+/// The first and the last time that something was found good.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub(super) first: Asked,
@@ -62,10 +62,10 @@ impl Times {
         }
     }
 
-    /// Forgets what was found for other workloads than those that begin with the same `operations`
-    /// operations. False where nothing is left.
+    /// Forgets what does not hold for a workload that has only the first `operations` operations in
+    /// common with the last one. False if nothing is left.
     fn forget_behind(&mut self, operations: usize) -> bool {
-        // What was promised later was promised by operations that this workload does not do.
+        // The later promises were made by operations that this workload does not do.
         if self.last.begun > operations {
             self.last = self.first;
         }
@@ -83,8 +83,8 @@ pub(super) struct Asked {
 }
 
 impl Known {
-    /// Forgets what does not hold for a workload. How many of its operations need not be looked at:
-    /// those that it has to begin with, and those that were looked at in the one before.
+    /// Forgets what does not hold for a workload. Returns how many of its operations need not be
+    /// looked at: those of its setup, and those that were looked at in the previous workload.
     pub(super) fn part_from(&mut self, workload: &Workload) -> usize {
         let operations = &workload.operations;
         let pairs = self.operations.iter().zip(operations);
@@ -94,8 +94,8 @@ impl Known {
             known.retain(|_, good| good.times.forget_behind(common));
         }
         states.shown.retain(|_, times| times.forget_behind(common));
-        // The last operation's moments go on to the end of the workload, which is another one's
-        // only by chance.
+        // The moments of the last operation include the end of the workload, which another workload
+        // does not share.
         let seen = match self.setup <= workload.setup {
             true => common
                 .min(self.looked_at)
@@ -109,7 +109,7 @@ impl Known {
     }
 }
 
-/// What has yet to be asked about a state, and whether it was never seen.
+/// The question still to be answered about a state, and whether the state is new.
 pub(super) fn question_of(
     known: &mut FxHashMap<u128, Good>,
     shown: &FxHashMap<u128, Times>,
@@ -121,7 +121,7 @@ pub(super) fn question_of(
         Entry::Occupied(mut known) => {
             let good = known.get_mut();
             good.times.last = now;
-            // Another state that shows the same was asked already.
+            // Another state that shows the same was judged under these promises.
             let same = good.shown.and_then(|shows| shown.get(&shows));
             if same.is_some_and(|times| times.last.promises == now.promises) {
                 return None;

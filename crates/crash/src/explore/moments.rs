@@ -133,7 +133,7 @@ impl Watcher for Explorer<'_> {
 }
 
 impl Explorer<'_> {
-    /// Nothing is on its way: a drive leaves what it has.
+    /// Judges the state that a drive leaves while nothing is on its way.
     fn visit_medium(&mut self, state: Fork) {
         let fingerprint = state.fingerprint();
         let asked = self.open_question(fingerprint);

@@ -1,4 +1,4 @@
-//! Exploring where a journal is replayed: by what the replay tells apart.
+//! Exploring where a journal is replayed: one state of each class that the replay tells apart.
 
 use super::{Cut, Explorer, Spectator, note, question_of};
 use crate::arrival::Pieces;
@@ -10,12 +10,12 @@ use backstitch_crash_core::image::Fork;
 use backstitch_rules::watch;
 use fastrand::Rng as Random;
 
-/// What a state was asked, what is wrong with it, and its image.
+/// The question and the answer about a state that is wrong, and its image.
 type Wrong = ((Question, Verdict), Fork);
 
 impl Explorer<'_> {
-    /// Asks about a state whose journal is replayed: what comes of that is judged, once. What is
-    /// wrong, and the state.
+    /// Judges a state whose journal is replayed, by the result of the replay; each result is judged
+    /// once. Returns the state if it is wrong.
     fn ask_recovered(&mut self, state: &State, choices: &mut dyn Choices) -> Option<Wrong> {
         let fingerprint = &state.fingerprint;
         let question = self.open_question(*fingerprint)?;
@@ -69,7 +69,7 @@ impl Explorer<'_> {
         Some((question, verdict?))
     }
 
-    /// Visits what recovery tells apart of a moment. True where that is not everything.
+    /// Visits the classes of a moment that recovery tells apart. True if these were not all.
     pub(super) fn visit_classes(
         &mut self,
         nodes: &[Node],
@@ -107,8 +107,8 @@ impl Explorer<'_> {
         !is_all
     }
 
-    /// Visits what recovery tells apart of the parts of a batch. False where that is not
-    /// everything.
+    /// Visits the classes of the parts of a batch that recovery tells apart. False if these were
+    /// not all.
     pub(super) fn visit_classes_of_batch(&mut self, pieces: &mut Pieces<'_>) -> bool {
         let mut found = None;
         let limit = self.plan.exhaustive;

@@ -1,4 +1,4 @@
-//! Each operation: what it asks the mount, and what the model then says.
+//! Each operation: the call on the mount, and the change of the model.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl Machine {
         let before = self.model.borrow().object(id).contents.clone();
         let is_shorter = size < self.model.borrow().object(id).contents.current().len();
         if is_shorter {
-            // A long one is done in steps, and a crash may come between them.
+            // A long truncation is done in steps, and a crash may come between them.
             self.note_truncated(id, size);
         }
         let mut body = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, now| {
@@ -149,7 +149,7 @@ impl Machine {
         let block_bytes = u64::from(self.mount.block_bytes());
         let mut contents = self.model.borrow().object(id).contents.current().clone();
         let mut model = self.model.borrow_mut();
-        // The pointers go before the size does: in between, zeros stand where whole blocks were.
+        // The pointers are cleared before the size shrinks: in between, whole blocks show zeros.
         let whole = size.next_multiple_of(block_bytes);
         if whole < contents.len() && !self.mount.cuts_are_atomic {
             contents.clear(whole..contents.len());
@@ -159,7 +159,7 @@ impl Machine {
         model.set_contents(id, contents);
     }
 
-    /// Takes down where the blocks of a file are since its newest version.
+    /// Notes in the model where the blocks of a file are since its newest version.
     pub(super) fn note_places(&mut self, id: ObjectId) -> Result<()> {
         let mut model = self.model.borrow_mut();
         let version = model.newest_version(id);
@@ -202,8 +202,8 @@ impl Machine {
         let body = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, now| {
             fs.allocate(v, inode, how, at, len, now)
         };
-        // A long one is done in steps, and a crash may come between them: each size that it passes is
-        // one that the file has had.
+        // A long allocation is done in steps, and a crash may come between them: it may leave the
+        // size of any step.
         let model = &self.model;
         let after_step = |mount: &mut Mount| {
             if grows {
@@ -222,7 +222,8 @@ impl Machine {
         let mut model = self.model.borrow_mut();
         note_places(&mut self.mount, &mut model, id, version)?;
         if done.is_err() {
-            // As on Linux's own file systems what was reserved until then stays, with the size.
+            // As on Linux's own file systems, what was reserved before the error stays, with the
+            // size.
             let mut left = before;
             left.resize(reached.max(left.len()));
             model.set_contents(id, left);
@@ -304,7 +305,7 @@ impl Machine {
         let scope = operations::rename(&rename);
         self.mount
             .run(scope, watcher, |fs, v, now| fs.rename(v, &rename, now))?;
-        // Two names of one file: a rename of the one to the other does nothing.
+        // If both are names of one file, the rename does nothing.
         let other = self.model.borrow().child(to_directory, to_name);
         if other != Some(id) {
             let mut model = self.model.borrow_mut();
@@ -326,7 +327,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether nothing of a regular file is on the disk, which then has no inode for it.
+    /// Whether a regular file is not on the disk at all: the disk has no inode for it yet.
     pub(super) fn is_new_file(&mut self, id: ObjectId) -> bool {
         let (kind, inode) = {
             let model = self.model.borrow();
@@ -397,8 +398,8 @@ impl Machine {
     }
 }
 
-/// Takes down where the blocks of a file are since a version: where those that it is given may show
-/// what they held before, and nowhere else.
+/// Notes where the blocks of a file are since a version. Blocks that it was given since it was
+/// flushed may show their old contents; no other blocks may.
 fn note_places(mount: &mut Mount, model: &mut Model, id: ObjectId, version: usize) -> Result<()> {
     if !mount.contents_may_be_stale {
         return Ok(());
@@ -421,7 +422,7 @@ fn note_places(mount: &mut Mount, model: &mut Model, id: ObjectId, version: usiz
     Ok(())
 }
 
-/// Refuses what would make a file larger than the model keeps.
+/// Refuses operations that make a file larger than the model supports.
 fn check_end(at: u64, len: u64) -> Result<()> {
     match at.checked_add(len) {
         Some(end) if end <= MOST_BYTES => Ok(()),
@@ -429,8 +430,8 @@ fn check_end(at: u64, len: u64) -> Result<()> {
     }
 }
 
-/// Read and write for the owner, the group, everybody, and user 1: more than permission bits can
-/// say.
+/// Read and write permission for the owner, the group, everybody, and user 1, which permission bits
+/// cannot express.
 fn inherited_acl() -> Vec<u8> {
     let mut acl = vec![2, 0, 0, 0];
     for (tag, id) in [
@@ -447,8 +448,8 @@ fn inherited_acl() -> Vec<u8> {
     acl
 }
 
-/// After a step that is not the last one: a file whose last block is in fragments is longer by the
-/// rest of that block, zeros, before something is written behind it.
+/// Notes a file's size after a step that is not the last one. If its last block is in fragments,
+/// the file grows by zeros to the end of that block before something is written beyond.
 fn note_longer(
     mount: &mut Mount,
     model: &RefCell<Model>,

@@ -1,4 +1,4 @@
-//! Images that are nearly full: what is freed in them is used again at once.
+//! Images that are nearly full, so that freed blocks are used again at once.
 
 use std::cell::RefCell;
 
@@ -14,10 +14,10 @@ use backstitch_store::Optimisations;
 
 use super::Machine;
 
-/// The file that holds the blocks. What it shows is no part of what is judged.
+/// The file that takes the blocks. Its contents are not judged.
 pub(super) const NAME: &[u8] = b".full";
 
-/// What filling an image changed of it.
+/// The blocks that filling an image changed.
 struct Filled {
     start: Fork,
     ordering: Ordering,
@@ -26,14 +26,14 @@ struct Filled {
 }
 
 thread_local! {
-    /// Of the image that was filled last: workloads share it.
+    /// The image that was filled last, since many workloads use the same.
     static FILLED: RefCell<Option<Filled>> = const { RefCell::new(None) };
 }
 
 /// The image with all of its blocks in use but about `left`.
 ///
-/// It is the same one whatever is tried on it: every rule holds while it is filled, with the
-/// optimisations and the steps of a mount.
+/// The result does not depend on what is being tried: the image is filled with every rule on, and
+/// with the optimisations and step sizes of a usual mount.
 ///
 /// # Errors
 /// The engine's.
@@ -70,7 +70,7 @@ pub(super) fn with_few_blocks(image: Fork, left: u32, engine: Engine) -> Result<
     Ok(full)
 }
 
-/// Fills an image as a mount would, whatever this thread has switched off or changed.
+/// Fills an image as a mount would, whatever rules and step sizes this thread has changed.
 fn fill_as_usual(image: Fork, left: u64, ordering: Ordering) -> Result<Vec<(u64, Buffer)>> {
     let engine = Engine {
         ordering,
@@ -86,7 +86,8 @@ fn fill_as_usual(image: Fork, left: u64, ordering: Ordering) -> Result<Vec<(u64,
     changed
 }
 
-/// Reserves blocks for the file, as many as there are, and unmounts; what is changed then.
+/// Reserves blocks for the file until about `left` are free, and unmounts. Returns the blocks that
+/// changed.
 fn fill(image: Fork, left: u64, engine: Engine) -> Result<Vec<(u64, Buffer)>> {
     let mut machine = Machine::new(image, engine, &mut Nobody)?;
     let path = Path::plain(std::str::from_utf8(NAME).expect("a plain name"));
@@ -98,7 +99,7 @@ fn fill(image: Fork, left: u64, engine: Engine) -> Result<Vec<(u64, Buffer)>> {
     let mut now = apply(Operation::Create(path.clone(), None))?;
     let mut bytes = 0;
     while now.free_blocks > left {
-        // With the blocks that lead to them.
+        // Leaves room for the indirect blocks that these blocks need.
         let more = now.free_blocks - left;
         let more = (more - more / 128).saturating_sub(3).max(1) * u64::from(now.block_size_bytes);
         let reserve = Allocate::Reserve { keep_size: false };

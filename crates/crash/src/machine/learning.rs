@@ -1,4 +1,4 @@
-//! What an image holds, and what operations did beside what they were asked: taken into the model.
+//! Adding to the model what an image holds, and side effects of operations.
 
 use backstitch_crash_core::mount::{Nobody, Watcher};
 use backstitch_crash_core::nesting::Nesting;
@@ -11,7 +11,7 @@ use crate::model::{New, ObjectId, ROOT};
 use crate::promises::read_file;
 
 impl Machine {
-    /// What the image holds counts as on stable storage.
+    /// Adds all that the image holds to the model, as on stable storage.
     pub(super) fn learn_all(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.learn_all_of(None, watcher)
     }
@@ -25,7 +25,7 @@ impl Machine {
         let root = self.learn(root, watcher)?;
         debug_assert_eq!(root, ROOT);
         self.learn_directory(root, nesting, watcher)?;
-        // The clock of a life goes on from the one before.
+        // The clock must not be behind the times of an earlier life.
         if let Some(newest) = self.model.borrow().newest_time() {
             self.mount.come_after(newest);
         }
@@ -37,7 +37,7 @@ impl Machine {
         self.mount.look(|fs, v, _| fs.attributes(v, inode))
     }
 
-    /// The attributes that a model knows: those of programs, and access control lists.
+    /// The attributes that the model covers: those of programs, and access control lists.
     pub(super) fn xattrs(&mut self, inode: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.mount.look(|fs, v, _| {
             let names = fs.list_xattrs(v, inode)?;
@@ -81,7 +81,7 @@ impl Machine {
         Ok(id)
     }
 
-    /// A file that was found by another name already.
+    /// The file of an inode that was already found by another name.
     pub(super) fn known(&mut self, inode: InodeNumber) -> Result<Option<ObjectId>> {
         let attributes = self.attributes(inode)?;
         let model = self.model.borrow();
@@ -107,7 +107,7 @@ impl Machine {
         })
     }
 
-    /// What a directory of the image holds from the start.
+    /// Adds what a directory of the image holds to the model.
     pub(super) fn learn_directory(
         &mut self,
         id: ObjectId,
@@ -137,8 +137,8 @@ impl Machine {
         Ok(())
     }
 
-    /// It is decided which of several names that a crash left a directory is the right one. The
-    /// others are taken away; what else is missing still has to be there.
+    /// The reclaim has decided which of a directory's several names is right. Removes the others
+    /// from the model. Anything else that is missing must still be there.
     pub(super) fn settle_second_names(&mut self) -> Result<()> {
         let directories = self.model.borrow().directories();
         for (id, inode, mut known) in directories {
@@ -149,7 +149,8 @@ impl Machine {
         Ok(())
     }
 
-    /// What operations did to owners, permissions, times and access control lists.
+    /// Adds what operations did to owners, permissions, times and access control lists to the
+    /// model.
     pub(super) fn look_again(&mut self) -> Result<()> {
         let objects = self.model.borrow().objects.len();
         for id in 0..objects {

@@ -16,8 +16,8 @@ use fastrand::Rng as Random;
 use super::{Machine, full};
 
 impl Machine {
-    /// Cuts the power: some of what is in memory is on the disk. What that comes to is mounted, and
-    /// what it shows counts as on stable storage from then on.
+    /// Cuts the power with some of the changes in memory on the disk, and mounts the result. What
+    /// it shows then counts as on stable storage.
     ///
     /// # Errors
     /// Where it cannot be mounted.
@@ -25,7 +25,8 @@ impl Machine {
         let Frontier { nodes, mut states } = Frontier::new(&self.mount.store, self.mount.fork());
         let left = states.fork(&nodes, &closed::some(&nodes, random));
         let mut machine = Machine::over(left, self.engine)?;
-        // Of two names of a directory the wrong one is taken away, which need not be on the disk.
+        // Names are settled only afterwards, since the removal of a directory's wrong name need not
+        // be on the disk.
         machine.learn_all(&mut Nobody)?;
         machine.mount.settle_names(&mut Nobody)?;
         machine.settle_second_names()?;
@@ -33,9 +34,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Cuts the power, with nothing on the disk of what is in memory. What is there is mounted and
-    /// goes on while all of the reclaim is still to be done; what it shows counts as on stable
-    /// storage.
+    /// Cuts the power with no change that is only in memory on the disk, and mounts the result.
+    /// What it shows counts as on stable storage. The reclaim has not done anything yet.
     ///
     /// # Errors
     /// Where it cannot be mounted.
@@ -48,7 +48,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Of a directory with two names one is gone as soon as the reclaim has decided which.
+    /// Removes a directory's second name from the model once the reclaim has decided between them.
     pub(super) fn look_whether_settled(&mut self) -> Result<()> {
         if self.is_unsettled && self.mount.fs.reclaim_progress().is_settled {
             self.is_unsettled = false;
@@ -57,8 +57,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Mounts what a crash left. What it shows, once it is decided which of two names of a
-    /// directory is the right one, counts as on stable storage.
+    /// Mounts what a crash left, and settles which of a directory's two names is right. What it
+    /// shows then counts as on stable storage.
     ///
     /// # Errors
     /// Where it cannot be mounted.
@@ -71,7 +71,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Notes the files that the crash left with blocks behind their ends.
+    /// Notes the files that the crash left with blocks beyond their ends.
     fn note_maps_behind(&mut self) {
         let fork = self.mount.fork();
         let kind = fork.kind();
@@ -87,7 +87,8 @@ impl Machine {
         }
     }
 
-    /// Unmounts, and mounts with the mechanism where the image can have it, else with the same.
+    /// Unmounts, and mounts with this mechanism if the image can have it, else with the same as
+    /// before.
     ///
     /// # Errors
     /// The engine's.
@@ -109,15 +110,15 @@ impl Machine {
         Machine::new(self.mount.fork(), engine, watcher)
     }
 
-    /// It comes after another life, which has ended: promises go on being counted, and operations
-    /// too.
+    /// Makes this machine the successor of one that has ended: the counts of promises and of
+    /// operations go on.
     pub(crate) fn follow(&self, before: &Machine) {
         self.model.borrow_mut().promises += before.model.borrow().promises;
         self.begun.set(before.begun.get());
     }
 }
 
-/// The image as the first operations of a workload want it.
+/// The image, prepared as the first operations of a workload ask.
 ///
 /// # Errors
 /// Where its journal cannot be found, or it cannot be filled.
@@ -134,8 +135,7 @@ pub(crate) fn prepared(image: &Fork, operations: &[Operation], engine: Engine) -
     Ok(image)
 }
 
-/// The image with its empty log as a workload wants it, where it has a log with which that can be
-/// tried.
+/// The image with its empty log changed as a workload asks, if its log supports that.
 fn tried(mut image: Fork, trial: LogTrial) -> Result<Fork> {
     let device = ForkDevice::new(image.clone());
     let (home, other) = device.parts();

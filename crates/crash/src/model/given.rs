@@ -1,15 +1,15 @@
 //! The blocks that a file has been given.
 //!
-//! Under some mechanisms contents reach the disk at any time. There a block that a file has been
-//! given since it was flushed may show what it held before: in each version of the file that has
-//! the block in this place. A block that the file has had all along may not, nor may a hole.
+//! Under some mechanisms contents reach the disk at any time. Then a block that a file was given
+//! since it was flushed may show what it held before, in each version of the file that has the
+//! block at this place. A block that the file had all along may not, and nor may a hole.
 
 use std::collections::BTreeMap;
 
 /// Where the blocks of a file are, and which of them it was given since it was flushed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given {
-    /// Where they are now, by their numbers in the file.
+    /// Where the blocks are now, by their numbers in the file.
     places: BTreeMap<u64, u64>,
     since: Vec<Gift>,
 }
@@ -19,14 +19,14 @@ pub(super) struct Given {
 struct Gift {
     /// Its number in the file.
     block: u64,
-    /// The version of the file that was the first to have it in its place.
+    /// The first version of the file that has the block at this place.
     first: usize,
-    /// The version that was the first not to have it there any more.
+    /// The first version that does not have it there any more.
     end: Option<usize>,
 }
 
 impl Given {
-    /// From a version on, the blocks are here.
+    /// Notes that the blocks are at these places, from this version on.
     pub(super) fn note(&mut self, version: usize, now: BTreeMap<u64, u64>) {
         for gift in self.since.iter_mut().filter(|gift| gift.end.is_none()) {
             let (before, after) = (self.places.get(&gift.block), now.get(&gift.block));
@@ -45,7 +45,7 @@ impl Given {
         self.places = now;
     }
 
-    /// What was written into the blocks is on stable storage.
+    /// The contents of all blocks are on stable storage.
     pub(super) fn settle(&mut self) {
         self.since.clear();
     }
@@ -71,7 +71,7 @@ mod tests {
         let mut given = Given::default();
         given.note(0, BTreeMap::from([(0, 70)]));
         given.note(1, BTreeMap::from([(0, 70), (1, 71)]));
-        // It was cut, and got another block there later.
+        // The file was truncated, and got another block there later.
         given.note(3, BTreeMap::from([(0, 70)]));
         given.note(5, BTreeMap::from([(0, 70), (1, 90)]));
         let versions = |block, oldest| -> Vec<usize> {
@@ -80,7 +80,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(versions(1, 0), [1, 2, 5, 6]);
-        // It had this one all along.
+        // The file had this block all along.
         assert!(versions(0, 0).is_empty());
         // A version that is on stable storage shows what was written.
         assert_eq!(versions(1, 1), [5, 6]);

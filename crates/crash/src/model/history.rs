@@ -1,4 +1,4 @@
-//! What something was, from the beginning on, and from when on a crash may leave it.
+//! The values that something had, and which of them a crash may leave.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct History<T> {
     values: Vec<T>,
-    /// The patchgroups that each was made under.
+    /// For each value the patchgroups under which it was made.
     under: Vec<Under>,
     stable: usize,
 }
@@ -33,14 +33,14 @@ impl<T> History<T> {
         self.stable = self.values.len() - 1;
     }
 
-    /// The values that were made under a patchgroup are on stable storage, up to the first one that
-    /// was not.
+    /// The values made under a patchgroup are on stable storage, up to the first one that was not
+    /// made under it.
     pub(super) fn settle_under(&mut self, group: u32) {
         let later = self.under[self.stable + 1..].iter();
         self.stable += later.take_while(|under| under.contains(&group)).count();
     }
 
-    /// A value that came just before the newest one, in the same operation.
+    /// Inserts a value that came just before the newest one, in the same operation.
     pub(super) fn insert_before_current(&mut self, value: T) {
         let newest = self.values.len() - 1;
         if self.stable < newest {
@@ -69,7 +69,7 @@ impl<T> History<T> {
         self.stable = self.stable.max(number);
     }
 
-    /// Of the values that a crash may leave none is this one: where it was, the one before it stays.
+    /// No value that a crash may leave is this one: each such value becomes the one before it.
     pub(super) fn never_was(&mut self, value: &T)
     where
         T: Clone + PartialEq,
@@ -85,14 +85,14 @@ impl<T> History<T> {
         &self.values[self.values.len() - 1]
     }
 
-    /// The values that a crash may leave after the first of them: the number of each among
-    /// [`allowed`](Self::allowed), and the patchgroups that it was made under, where it was.
+    /// The values that a crash may leave, without the first of them: for each its number among
+    /// [`allowed`](Self::allowed), and the patchgroups under which it was made.
     pub(crate) fn grouped(&self) -> impl Iterator<Item = (usize, &Under)> {
         let later = self.under[self.stable..].iter().enumerate().skip(1);
         later.filter(|(_, under)| !under.is_empty())
     }
 
-    /// What a crash may leave.
+    /// The values that a crash may leave.
     pub(crate) fn allowed(&self) -> &[T] {
         &self.values[self.stable..]
     }

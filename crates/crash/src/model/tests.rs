@@ -1,7 +1,7 @@
 use super::*;
 use backstitch_layout::Timestamp;
 
-/// Something new with an inode number, without contents.
+/// A new object without contents.
 fn new(inode: u32, file_type: FileType) -> New {
     let now = Timestamp {
         seconds: 1,
@@ -68,7 +68,7 @@ fn one_of_a_directorys_names_stays_and_all_of_a_files() {
 fn a_removed_directory_is_gone_from_a_name_that_was_taken_away() {
     let (mut model, directory, _) = with_second_names();
     model.settle_names(ROOT, &[b"old".to_vec()]);
-    // Nobody has waited for that.
+    // Nobody has waited for the removal.
     model.promise_metadata();
     assert_eq!(allowed(&model, b"old"), [Some(directory), None]);
     model.remove(ROOT, b"new");
@@ -90,7 +90,7 @@ fn a_version_is_given_blocks_until_the_file_is_flushed() {
     contents.write(0, &[1; 1500]);
     model.set_contents(file, contents.clone());
     let version = model.newest_version(file);
-    // It is made longer in steps: the blocks are there from the first one on.
+    // The file grows in steps: the blocks are there from the first one on.
     contents.write(0, &[1; 1024]);
     model.note_step(file, contents);
     model.note_places(file, version, BTreeMap::from([(0, 70), (1, 71)]));
@@ -105,7 +105,7 @@ fn a_version_is_given_blocks_until_the_file_is_flushed() {
     assert_eq!(all, [false; 3]);
 }
 
-/// A file that was cut within its block, and made longer: it has had the block all along, and shows
+/// A file was truncated within its block, then made longer. It had the block all along, so it shows
 /// nothing of what was cut off.
 #[test]
 fn no_version_was_given_a_block_that_the_file_had() {
@@ -128,8 +128,8 @@ fn no_version_was_given_a_block_that_the_file_had() {
     assert!((0..3).all(|version| !object.was_given(1, version)));
 }
 
-/// A file's name that another one took while it was in memory only: with the file on stable storage
-/// the name is not the file's, and may be nobody's.
+/// A file's name was taken by another file while it was in memory only. Once the first file is on
+/// stable storage, the name is not its own, and may not exist at all.
 #[test]
 fn a_name_that_was_never_there_need_not_be_there_for_another_one() {
     let mut model = Model::default();

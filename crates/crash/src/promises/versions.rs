@@ -1,12 +1,13 @@
-//! Whether a file has a size and bytes of the versions that a crash may leave of it.
+//! Whether a file's size and bytes are those of versions that a crash may leave.
 
 use crate::contents::{Contents, PIECE};
 
-/// Whether a file may have this size: that of a version, or whole blocks on the way from one to the
-/// next, for a long write is done in steps, and so is a long cut, unless a crash finds that done or
-/// not (`cuts_are_atomic`).
+/// Whether a file may have this size: that of a version, or a number of whole blocks between one
+/// and the next, since long writes are done in steps. So are long truncations, unless these are
+/// atomic (`cuts_are_atomic`).
 pub(super) fn is_size_of(versions: &[Contents], size: u64, cuts_are_atomic: bool) -> bool {
-    /// No step of a cut is shorter than what an indirect block of the smallest blocks maps.
+    /// Bytes mapped by an indirect block of the smallest blocks: no step of a truncation is
+    /// shorter.
     const STEP: u64 = 256 << 10;
     let is_between = |two: &[Contents]| {
         let (before, after) = (two[0].len(), two[1].len());
@@ -17,13 +18,14 @@ pub(super) fn is_size_of(versions: &[Contents], size: u64, cuts_are_atomic: bool
         || size.is_multiple_of(1024) && versions.windows(2).any(is_between)
 }
 
-/// The first byte that no version of the file explains, but for those that are excused in a version
-/// that has the size shown.
+/// The first byte that no version of the file explains, apart from those that are excused in a
+/// version of the size shown.
 ///
-/// A file shows the size of one version, and each byte of that one or of another, written in its
-/// place earlier or later; but not of an earlier one on the other side of a version that was too
-/// short to have it: that cut it off. What was written there afterwards may show while the file has
-/// its old size still, unless operations are there as wholes (`cuts_are_atomic`).
+/// A file shows the size of one version. Each byte is that version's, or one that an earlier or
+/// later version has at this offset. It cannot be of an earlier version if a version between was
+/// too short to have the offset: that truncation removed the byte. What was written there
+/// afterwards may show while the file still has its old size, unless truncations are atomic
+/// (`cuts_are_atomic`).
 pub(super) fn first_foreign(
     shown: &Contents,
     versions: &[Contents],
@@ -31,7 +33,7 @@ pub(super) fn first_foreign(
     is_excused: impl Fn(usize, u64, u8) -> bool,
 ) -> Option<(u64, u8)> {
     let len = shown.len();
-    // A size between two versions': a long write is done in steps.
+    // A size between two versions: a long write is done in steps.
     let is_between = versions.iter().all(|version| version.len() != len);
     let sized: Vec<usize> = (0..versions.len())
         .filter(|at| versions[*at].len() == len || is_between && versions[*at].len() > len)
@@ -47,12 +49,12 @@ pub(super) fn first_foreign(
                 .any(|version| version.byte(at) == Some(byte))
         })
     };
-    // Elsewhere all of them are zeros.
+    // In all other pieces everything is zero.
     let mut pieces: Vec<u64> = versions.iter().flat_map(Contents::written).collect();
     pieces.extend(shown.written());
     pieces.sort_unstable();
     pieces.dedup();
-    // Most pieces are as a whole what one version had in their place.
+    // Most pieces are, as a whole, the same as in one version.
     let differs = |number: &u64| {
         let (piece, end) = (shown.piece(*number), len.min((*number + 1) * PIECE));
         let has = |version: &&Contents| version.len() >= end;
@@ -88,13 +90,12 @@ mod tests {
                 false
             })
         };
-        // The old size: with what is there now, where the cut and the write are not there as
-        // wholes.
+        // The old size with the newest contents, unless truncations are atomic.
         let mut shown = vec![1; 20];
         shown[15] = 2;
         assert_eq!(first_foreign(&shown, false), None);
         assert_eq!(first_foreign(&shown, true), Some((15, 2)));
-        // The new size: never with what was there before the cut.
+        // The new size never goes with contents from before the truncation.
         let mut shown = vec![2; 30];
         shown[5] = 1;
         assert_eq!(first_foreign(&shown, false), None);
@@ -102,8 +103,8 @@ mod tests {
         assert_eq!(first_foreign(&shown, false), Some((15, 1)));
     }
 
-    /// A file that was cut and made longer at once shows what it held before the cut, as a whole, or
-    /// what it held after: not its old size with what came behind the cut.
+    /// A file was truncated and made longer at once. It shows all that it held before, or what it
+    /// held after; not its old size with what was written after the truncation.
     #[test]
     fn a_size_from_before_a_cut_comes_again_only_if_a_version_has_it() {
         let contents = |written: usize, len: u64| {
@@ -124,14 +125,14 @@ mod tests {
         };
         assert_eq!(first_foreign(&versions, &torn), Some((1500, 0)));
         assert_eq!(first_foreign(&versions, &contents(2048, 2048)), None);
-        // It was made longer in steps, and one of them ended there.
+        // The file grew in steps, and the crash came after one of them.
         let [first, second, third, last] = versions;
         let versions = [first, second, third, torn.clone(), last];
         assert_eq!(first_foreign(&versions, &torn), None);
     }
 
-    /// Of a file that was cut the bytes that it has back are excused in the version that was given
-    /// their block, and in no other one of its size.
+    /// Bytes that a truncated file shows again are excused in the version that was given their
+    /// block, and in no other one of its size.
     #[test]
     fn what_is_excused_is_excused_in_a_version_of_the_size() {
         let contents = |byte: u8, len: usize| {
@@ -143,7 +144,7 @@ mod tests {
         let excused_in = |given: usize, shown: &Contents| {
             super::first_foreign(shown, &versions, true, |version, _, _| version >= given)
         };
-        // What was written since stands in the block that the file had.
+        // What was written since is in the block that the file had.
         assert_eq!(excused_in(2, &contents(2, 1024)), Some((0, 2)));
         assert_eq!(excused_in(2, &contents(7, 3000)), None);
         assert_eq!(excused_in(3, &contents(7, 3000)), Some((0, 7)));

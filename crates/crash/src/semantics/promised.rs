@@ -1,14 +1,13 @@
-//! What was measured of a mechanism, against what it promises.
+//! Compares what was measured of a mechanism with what it promises.
 
 use backstitch_ordering::{CrashLeaves, Promises};
 
 use super::{Damage, Semantics};
 
 impl Semantics {
-    /// In words, what was seen that these promises exclude; empty where they hold. Normally they
-    /// are those of the mechanism that was measured.
-    ///
-    /// A mechanism may show less than it might: that breaks nothing.
+    /// In words, what was seen that these promises exclude; empty if they hold. Usually they are
+    /// the promises of the mechanism that was measured. Showing less than the promises allow breaks
+    /// none of them.
     pub fn broken(&self, promises: &Promises) -> Vec<String> {
         if !promises.keeps_order() {
             return Vec::new();
@@ -28,7 +27,7 @@ impl Semantics {
             promises.contents_may_be_stale || !self.shows_stale,
             "a new file shows old blocks",
         );
-        // Where a new file is on the disk as soon as it has a name, a rename finds it there.
+        // If a new file is on the disk as soon as its name is, a rename brings its contents along.
         let brings_contents = !promises.contents_may_be_stale && !promises.answers_once_stable;
         must(
             !brings_contents || !self.replacing_loses,
@@ -76,7 +75,8 @@ mod tests {
         }
     }
 
-    /// Each cell counts: what one mechanism shows breaks what a stricter one promises.
+    /// Compares what one mechanism shows with what a stricter one promises, so that each promise
+    /// counts.
     #[test]
     fn what_is_worse_than_promised_is_told() {
         let soft = measure(Ordering::SOFT).unwrap();

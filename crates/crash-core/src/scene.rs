@@ -259,8 +259,8 @@ fn said(graph: &Graph, told: &Told) -> String {
              together with what else is on the disk, which other states may lack{bound}"
         ),
         [_] if found.is_only => format!(
-            "This order would have forbidden the state, and no other would have{all}: with both ends \
-             on the disk the state is right; with the later one alone it is wrong, whether \
+            "This order would have forbidden the state, and nothing else would have{all}: with both \
+             ends on the disk the state is right; with the later one alone it is wrong, whether \
              nothing else is there or all that can be{bound}"
         ),
         [_] => format!(

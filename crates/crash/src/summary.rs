@@ -74,9 +74,9 @@ impl Campaign {
             report.rules = Some(crate::counts::of_rules(&results.rules));
         }
         report.notes.push(
-            "Contents of files are not taken in every combination: each set of the other patches is tried \
-             with the contents that it needs alone, with all contents, with all but each one, and with \
-             one more at a time."
+            "Contents of files are not taken in every combination: each set of the other patches is \
+             tried with no more contents than it needs, with all contents, with all but each one, \
+             and with each one alone."
                 .to_owned(),
         );
         report.failures = results

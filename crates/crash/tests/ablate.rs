@@ -1,6 +1,6 @@
-//! Rules that are off are found by the standard workloads, and by what `crash fs` explores where
-//! nobody says what; and where no rule is off nothing is. All rules are gone through by
-//! `backstitch crash ablate` (`make soak`, part `ablate`); this is a sample.
+//! A sample of the rules is switched off one at a time: the standard workloads and the default ones
+//! of `crash fs` must find each, and find nothing while every rule is on. `backstitch crash ablate`
+//! goes through all rules (`make soak`, part `ablate`).
 
 use backstitch_crash::ablate::{Ablation, Fate, Row};
 use backstitch_crash::{Campaign, ImageOptions, Observer, Results, rules, scripts, standard};
@@ -16,8 +16,8 @@ fn ablated(ordering: Ordering, patterns: &[&str]) -> Vec<Row> {
 }
 
 fn ablated_on(image: ImageOptions, ordering: Ordering, patterns: &[&str]) -> Vec<Row> {
-    // The sample takes scripts and a few others: running all of them once takes longer than the
-    // search.
+    // Of the standard workloads only the scripts and a few others are used: to run all of them once
+    // takes longer than the search.
     let all = standard::workloads(1).into_iter();
     let some = all
         .enumerate()
@@ -87,7 +87,7 @@ fn a_sample_of_rules_that_only_ufs_comes_by_is_found() {
     }
 }
 
-/// What `crash fs` does first where it is given no workload, with a rule that is off.
+/// The first states that `crash fs` explores when it is given no workload, with a rule off.
 struct Without(Option<Id>);
 
 impl Observer for Without {
@@ -155,12 +155,12 @@ fn what_was_come_by_is_counted() {
     assert!(pointer.pending <= pointer.reached);
     // Recovery marks the image as in use, and waits for that.
     assert!(of(ExtRule::ChangesAfterMark.id()).remounted > 0);
-    // Only blocks that may be torn ask for it.
+    // The code comes to it only where blocks may be torn.
     assert_eq!(of(Rule::TailCutAfterHead.id()).reached, 0);
 }
 
-/// What the code says to be implied by other rules is, wherever the scripts come by; and with every
-/// rule none of them fails.
+/// Where the code says that other rules imply a rule, they do, in all scripts. With every rule on,
+/// no script fails.
 #[test]
 fn what_is_said_to_be_implied_is() {
     let orderings = [Ordering::SOFT, Ordering::SYNC, Ordering::JOURNAL_ORDERED];
@@ -180,7 +180,7 @@ fn what_is_said_to_be_implied_is() {
     }
 }
 
-/// A rule that a test of its own shows is named in the test.
+/// For each rule with a test of its own, the file that is said to have the test names the rule.
 #[test]
 fn tests_of_rules_are_there() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -228,7 +228,7 @@ fn the_table_of_rules_is_the_registry() {
     }
 }
 
-/// A rule is switched off by the explorer and its tests only: nothing that users reach does it.
+/// Only the explorer and its tests switch rules off. Nothing that users run can do it.
 #[test]
 fn nothing_but_the_explorer_switches_rules_off() {
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -1,8 +1,8 @@
-//! One rule is broken at a time, and the explorer must find what comes of it: dependencies of the
-//! layout left out, reversed or reported too early, and rules of the patch graph.
+//! One rule is broken at a time, and the explorer must find it: a dependency of the layout is left
+//! out, reversed or reported too early, or a rule of the patch graph is broken.
 //!
-//! `BACKSTITCH_PLANTED=part-of-a-name` picks some. `BACKSTITCH_NEW_EACH=n` looks at so many new states
-//! of each run where nothing is broken.
+//! `BACKSTITCH_PLANTED=part-of-a-name` picks some rules. `BACKSTITCH_NEW_EACH=n` limits the run
+//! without any broken rule to `n` new states of each workload.
 
 use std::process::Command;
 
@@ -51,9 +51,10 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
     }
 }
 
-/// The script of an error as a workload. What stands before an `index` is done first, and the
-/// directories of the image then get an index. Crashes inside the recovery are many: for errors
-/// that show there, those before the last `sync`, or the last deferred work, are left out.
+/// The script that shows the lack of a rule, as a campaign. What comes before an `index` is done
+/// first, and then the directories of the image get an index. Crashes inside the recovery are many.
+/// So for rules that show only there, the operations up to the last `sync` or deferred work are not
+/// looked at.
 fn provoking(rule: &Provoking) -> Campaign {
     let mut campaign = provoking_softly(rule);
     if rule.needs_torn_blocks() {
@@ -148,7 +149,7 @@ fn every_rule_of_the_layout_that_is_off_is_found() {
         campaign.whole_every = u64::from(rule.needs_reclaim());
         let mut results = explored(&campaign, &Without(Some(rule.rule)));
         if results.failures.is_empty() && campaign.whole_every == 0 {
-            // Some only show once what the crash left is reclaimed.
+            // Some of them show only once what the crash left is reclaimed.
             campaign.whole_every = 1;
             results = explored(&campaign, &Without(Some(rule.rule)));
         }
@@ -160,7 +161,7 @@ fn every_rule_of_the_layout_that_is_off_is_found() {
     assert!(missed.is_empty(), "not found: {}", missed.join(", "));
 }
 
-/// No ablation comes by an index that another program made and we do not keep.
+/// An ablation has no directories with an index that another program made and that we do not keep.
 #[test]
 fn a_name_that_a_foreign_index_does_not_lead_to_is_found() {
     let about = |known: &&Provoking| known.rule == Rule::NameAfterIndexFlag.id();
@@ -172,10 +173,10 @@ fn a_name_that_a_foreign_index_does_not_lead_to_is_found() {
 /// A file that loses its block, and is given others.
 const CUT_AND_WRITTEN: &str = "creat f; write f 0 1024; sync; truncate f 0; write f 0 3000";
 
-/// Rules whose absence the judge let pass, each under a mechanism, with a script that shows it.
+/// Rules whose absence the judge once did not notice, each with a mechanism and a script that shows
+/// it.
 const LET_PASS: &[(Ordering, Provoking)] = &[
-    // What is written next stands in a block that the file has had all along, and that it has not
-    // lost yet.
+    // What is written next is in a block that the file had all along and has not lost yet.
     (
         Ordering::JOURNAL_WRITEBACK,
         Provoking {
@@ -218,7 +219,7 @@ fn what_the_judge_let_pass_is_found() {
 
 #[test]
 fn nothing_is_found_where_every_rule_holds() {
-    // All of them are millions, which take minutes.
+    // There are millions of them, which take minutes.
     let most = std::env::var("BACKSTITCH_NEW_EACH").map_or(Ok(2_000), |text| text.parse());
     let most_states_each = most.expect("a number of new states of each run");
     let (mut states, mut distinct) = (0, 0);
@@ -240,9 +241,9 @@ fn nothing_is_found_where_every_rule_holds() {
     eprintln!("{states} states, {distinct} of them different");
 }
 
-/// Of the graph's rules those whose breach the disk shows soon: an overlap forgotten, patches
-/// without undo data that must have some. The others make the graph stand still, lose memory or
-/// stop at an assertion of its own; the model test keeps all of them.
+/// Of the graph's rules, those that show on the disk soon: a forgotten overlap, and patches without
+/// undo data that must have some. Breaking any of the others makes the graph stand still, lose
+/// memory or fail an assertion of its own; the model test covers all of them.
 const RULES: &[backstitch_patch::Planted] = &[
     backstitch_patch::Planted::OverlapLeftOut,
     backstitch_patch::Planted::HardIgnoresSearch,

@@ -1,4 +1,5 @@
-//! The families of scripts, a bounded part of each under every mechanism; and what they found.
+//! The families of scripts, a bounded part of each under every mechanism; and regression tests for
+//! what they found.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
@@ -61,8 +62,8 @@ fn no_state_of_the_cases_is_wrong() {
     }
 }
 
-/// A session of more than 200 operations and twenty commits; what comes before its last 30 is done,
-/// and not looked at.
+/// A session of more than 200 operations and twenty commits. All but the last 30 operations are
+/// done without looking at their states.
 #[test]
 fn a_long_session_under_a_journal() {
     let mut sessions = generate::long(1, 1);
@@ -74,7 +75,7 @@ fn a_long_session_under_a_journal() {
     assert!(results.moments > 30, "{} moments", results.moments);
 }
 
-/// The log of 64 blocks comes round three times, over the last of the sequence numbers.
+/// A log of 64 blocks that wraps around three times, and past the largest sequence number.
 fn wrapping() -> Campaign {
     let log = generate::Family::named("log").expect("it is there");
     let wraps = |workload: &Workload| {
@@ -96,9 +97,9 @@ fn a_log_wraps_three_times_over_the_end_of_its_numbers() {
     passes(&wrapping());
 }
 
-/// Where a transaction has room for a block or two, space is reserved in as many steps, and a
-/// transaction may end after each: the file ends anywhere in between, and shows zeros there, though
-/// it had other bytes there before it was cut.
+/// If a transaction has room for only a block or two, space is reserved in as many steps, and a
+/// transaction may end after each of them. So after a crash the file may end anywhere in between,
+/// and shows zeros there, although it had other bytes there before it was truncated.
 #[test]
 fn a_crash_may_come_between_the_steps_of_a_reservation() {
     let text = "log-blocks 64; creat f; write f 0 20000; truncate f 5000; falloc f 0 20000";
@@ -107,8 +108,8 @@ fn a_crash_may_come_between_the_steps_of_a_reservation() {
     }
 }
 
-/// A crash leaves a link count that is too high, and the last name that is on the disk must not go
-/// before a new one is there.
+/// A crash leaves a link count that is too high. The last name that is on the disk must still not
+/// go before a new one is there.
 #[test]
 fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
     let text =
@@ -124,17 +125,17 @@ fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
     }
 }
 
-/// A name that a file got and lost in memory is gone with the file's `fsync`; what has it by then
-/// need not be on the disk for that.
+/// A name that a file got and lost in memory is gone once the file was flushed by `fsync`. What has
+/// the name by then need not be on the disk for that.
 #[test]
 fn what_took_a_name_is_not_flushed_with_what_had_it() {
     let text = "creat f; sync; link f bar; rename bar foo; creat D; rename D foo; fsync f";
     passes(&campaign(Ordering::SOFT, scripted(text)));
 }
 
-/// A file is flushed in a directory that was made and moved, to another one or within its own: of
-/// the two names that a crash may leave, no recovery takes away the one that the file was flushed
-/// under, not even one that is cut short.
+/// A file is flushed in a directory that was made and then moved, to another directory or within
+/// its own. A crash may leave the directory with two names. No recovery, not even one that is cut
+/// short, may remove the name under which the file was flushed.
 #[test]
 fn a_moved_directory_keeps_the_name_that_a_file_was_flushed_under() {
     let (first, second) = ("n".repeat(250), "m".repeat(250));
@@ -150,8 +151,8 @@ fn a_moved_directory_keeps_the_name_that_a_file_was_flushed_under() {
     }
 }
 
-/// What is written behind a cut, where zeros were, comes after the cut: the file has its old size
-/// with all that it had, or the new one.
+/// What is written after a truncation, where zeros were, reaches the disk after the truncation: the
+/// file has its old size with its old contents, or the new size.
 #[test]
 fn what_is_written_behind_a_cut_into_zeros_comes_after_it() {
     for text in [
@@ -162,8 +163,8 @@ fn what_is_written_behind_a_cut_into_zeros_comes_after_it() {
     }
 }
 
-/// After a crash, and after a mount with another mechanism, promises are kept as ever; the same
-/// seed cuts the same way.
+/// After a crash, and after a mount with another mechanism, promises are kept as before. The same
+/// seed cuts in the same way.
 #[test]
 fn lives_follow_each_other() {
     let text = "mkdir A; creat A/f; write A/f 0 3000; fsync A/f; creat g; crash; rename A/f h; fsync h; remount sync; unlink h; crash";

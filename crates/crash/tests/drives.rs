@@ -1,5 +1,5 @@
-//! States that one kind of drive may leave: fewer than any drive, enough to show a wrong order, and
-//! none that an order which holds forbids.
+//! States that one kind of drive may leave: fewer than without a drive, enough to show that order
+//! is missing, and none that a correct order forbids.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn explored(ordering: Ordering, drive: Option<DriveSpec>, workloads: Vec<Workloa
     campaign.run(&NoObserver).expect("the engine gets through")
 }
 
-/// The drive of that name, with a queue of one, and with or without a volatile cache.
+/// The drive of this name with a queue of one, with or without a volatile cache.
 fn drive(name: &str, is_cached: bool) -> DriveSpec {
     let mut spec = DriveSpec::preset(name).unwrap();
     spec.queue.tags = 1;

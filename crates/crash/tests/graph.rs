@@ -1,7 +1,7 @@
 //! The report of a failure shows the order that was left out: with a rule off, the missing edge
-//! leads from what had to wait to what had to be waited for.
+//! leads from what should have waited to what it should have waited for.
 //!
-//! `BACKSTITCH_PAGES=FOLDER` keeps the pages.
+//! `BACKSTITCH_PAGES=FOLDER` keeps the pages there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 use backstitch_trace::{Keep, Moment, Trace, state_at};
 
-/// A rule that is off in this thread as long as it lives.
+/// Switches a rule off in this thread; dropping it switches the rule on again.
 struct Off;
 
 impl Off {
@@ -71,7 +71,7 @@ fn script(text: &str) -> Vec<Workload> {
     }]
 }
 
-/// The report on the first failure without a rule, and the trace of its run.
+/// The report on the first failure with a rule off, and the trace of its run.
 fn failing(campaign: &Campaign, rule: Id) -> (Report, Vec<u8>) {
     failing_with(campaign, &Without(Some(rule)), Some(Off::new(rule)))
 }
@@ -95,7 +95,7 @@ fn graph(report: &Report) -> &Graph {
     report.failures[0].graph.as_ref().expect("its patches")
 }
 
-/// Keeps the page of a report, where that was asked for.
+/// Keeps the page of a report if that was asked for.
 fn keep(name: &str, report: &Report) {
     if let Ok(folder) = std::env::var("BACKSTITCH_PAGES") {
         std::fs::write(format!("{folder}/{name}.html"), report.to_html()).unwrap();
@@ -108,8 +108,8 @@ fn script_of(rule: Id) -> &'static str {
     found.expect("its script").script
 }
 
-/// The ends of the one order that would have forbidden the state: what had to wait, and all that it
-/// had to wait for.
+/// Both sides of the one order that would have forbidden the state: the patch that should have
+/// waited, and all patches that it should have waited for.
 fn ends(graph: &Graph, expected: How) -> (&Patch, Vec<&Patch>) {
     let [
         Order {
@@ -129,7 +129,7 @@ fn ends(graph: &Graph, expected: How) -> (&Patch, Vec<&Patch>) {
     (patch(after), befores.iter().map(patch).collect())
 }
 
-/// What a rule's missing edge must lead from and to: parts of what the ends are called.
+/// What the sides of a rule's missing edge must be: parts of their names.
 struct About {
     rule: Id,
     after: (&'static str, &'static str),
@@ -213,7 +213,7 @@ fn the_missing_edge_is_the_one_that_was_left_out() {
     }
 }
 
-/// An `fsync` that does not wait: no patch is there too early, one is missing that was promised.
+/// An `fsync` that does not wait: no patch is on the disk too early, but a promised one is missing.
 #[test]
 fn a_promise_that_was_not_waited_for_is_told() {
     let rule = Rule::FsyncWaitsForOverwrites.id();
@@ -234,8 +234,8 @@ fn a_promise_that_was_not_waited_for_is_told() {
     assert!(graph.said.contains("promise"), "{}", graph.said);
 }
 
-/// A journal's commit record must come after the contents that it commits; its copies, its homes and
-/// the order of transactions are patches like others.
+/// A journal's commit record must come after the contents that it commits. The journal's copies,
+/// originals and order of transactions are patches like any others.
 #[test]
 fn the_missing_edge_of_a_journal_is_the_one_that_was_left_out() {
     let rule = JournalRule::CommitAfterContents.id();
@@ -252,7 +252,7 @@ fn the_missing_edge_of_a_journal_is_the_one_that_was_left_out() {
     );
 }
 
-/// Where everything is in order, nothing is drawn.
+/// Also checks that nothing is drawn when everything is in order.
 #[test]
 fn the_trace_ends_at_the_failing_moment_and_has_its_patches() {
     let rule = Rule::NameAfterInode.id();
@@ -269,7 +269,7 @@ fn the_trace_ends_at_the_failing_moment_and_has_its_patches() {
     for patch in &graph.patches {
         assert!(pending.contains(&patch.number), "{patch:?} {pending:?}");
     }
-    // The edges are those of the trace, as far as no empty patch stands between.
+    // The edges are those of the trace, unless there is an empty patch between.
     for (after, before) in &graph.edges {
         let [after, before] = [after, before].map(|at| graph.patches[*at].number);
         let direct = &state.patch(after).unwrap().befores;
@@ -280,7 +280,7 @@ fn the_trace_ends_at_the_failing_moment_and_has_its_patches() {
     }
 }
 
-/// Of a large moment the neighbourhood of what is missing is drawn.
+/// For a moment with many patches, those near the missing order are drawn.
 #[test]
 fn of_many_patches_those_around_the_missing_edge_are_shown() {
     let rule = Rule::NameAfterInode.id();
@@ -292,7 +292,7 @@ fn of_many_patches_those_around_the_missing_edge_are_shown() {
     let _off = Off::new(rule);
     let mut results = campaign.run(&Without(Some(rule))).unwrap();
     let failure = &mut results.failures[0];
-    // As it was found, with all that the workload did.
+    // Not minimised: as it was found, with all that the workload did.
     campaign.draw(failure).unwrap();
     let report = campaign.report(&results, "crash fs", "crash fs");
     keep("many", &report);
@@ -300,7 +300,8 @@ fn of_many_patches_those_around_the_missing_edge_are_shown() {
     let (waits, waited_for) = ends(graph, How::Missing);
     assert!(waits.block.contains("names of inode"), "{waits:?}");
     assert_eq!(waited_for[0].what, "inode 129");
-    // The inode, its block with its bit, its names, its own bit, and what waits for these.
+    // Shown are the inode, its block with the block's bit, its names, its own bit, and what waits
+    // for these.
     assert!(graph.patches.len() < 12, "{graph:#?}");
     assert!(graph.left_out > 100, "{}", graph.left_out);
     assert!(
@@ -310,8 +311,8 @@ fn of_many_patches_those_around_the_missing_edge_are_shown() {
     );
 }
 
-/// A link count that goes up and down again is one patch: without the rule the new name waits for
-/// the old one's end through it, instead of the other way round.
+/// A link count that goes up and down again is one patch. Without the rule it makes the new name
+/// wait for the removal of the old one, instead of the other way round.
 #[test]
 fn an_order_that_is_the_wrong_way_round_is_told() {
     let rule = Rule::OldNameAfterNew.id();
@@ -327,8 +328,8 @@ fn an_order_that_is_the_wrong_way_round_is_told() {
     );
 }
 
-/// Without any order what a drive has may be any part of what was sent: the missing order is one of
-/// blocks, for each goes as a whole.
+/// Under a mechanism without order, the drive's medium may have any part of what was sent. The
+/// missing order is then one of blocks, since each is written as a whole.
 #[test]
 fn of_a_batch_on_its_way_the_missing_order_is_one_of_blocks() {
     let drive = DriveSpec::preset("viking").expect("a drive of ours");
@@ -372,7 +373,8 @@ impl Observer for Planted {
     }
 }
 
-/// What comes of an error of the graph in a script of which everything is written at once.
+/// The report on an error of the graph, with a script after each operation of which everything is
+/// written; and the trace.
 fn broken(planted: backstitch_patch::Planted, text: &str) -> (Report, Option<Vec<u8>>) {
     let campaign = Campaign {
         variants: vec![(Optimisations::BOTH, Schedule::Everything)],
@@ -387,7 +389,7 @@ fn broken(planted: backstitch_patch::Planted, text: &str) -> (Report, Option<Vec
     (campaign.report(&results, "crash fs", "crash fs"), trace)
 }
 
-/// The store writes what must wait: the edge is there.
+/// The store writes what must wait although the edge is there.
 #[test]
 fn an_edge_that_the_store_did_not_keep_is_told() {
     let (report, _) = broken(backstitch_patch::Planted::ReadyTooEarly, "mkdir A");
@@ -398,8 +400,8 @@ fn an_edge_that_the_store_did_not_keep_is_told() {
     assert!(!graph.missing.iter().any(is_kept), "{graph:#?}");
 }
 
-/// Where the engine itself fails there is no moment; its failure is made small and told all the
-/// same.
+/// If the engine itself fails there is no moment to draw. Its failure is minimised and reported all
+/// the same.
 #[test]
 fn an_engine_that_fails_has_no_graph() {
     let text = "mkdir A; creat A/f; write A/f 0 3000; mkdir A/d; rename A/f A/d/g";

@@ -1,6 +1,6 @@
-//! Patchgroups keep their order in every state that a crash can leave, whatever the mechanism; and
-//! the explorer would see it if they did not: with the groups taken out of the engine, and with one
-//! rule of theirs left out at a time.
+//! Patchgroups keep their order in every state that a crash can leave, under every mechanism. The
+//! explorer would find it if they did not: it is tried with the groups taken out of the engine, and
+//! with one of their rules left out at a time.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Operation, Results, Schedule, Without, Workload,
@@ -35,22 +35,22 @@ const UNPACKING: &str = "mkdir var; creat var/status; append var/status 300; cre
      append bin.new 800; disengage 3; depend 4 3; engage 4; rename bin.new bin; disengage 4; depend 5 4; engage 5; \
      write var/status 100 150; disengage 5; depend 6 5; engage 6; creat doc; append doc 400; disengage 6";
 
-/// What is put into a directory that no group made, overwriting in place, holes, a file that was
-/// cut before.
+/// Corner cases: a new file in a directory that no group made, overwriting in place, holes, a file
+/// that was truncated before.
 const CORNERS: &str = "creat a; write a 0 6000; creat b; write b 0 2500; sync; mkdir d; truncate a 1000; engage 1; creat d/f; \
      write d/f 4096 600; append a 900; disengage 1; depend 2 1; engage 2; write b 100 900; disengage 2; depend 3 1; \
      engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
      disengage 4";
 
-/// A file that is not on the disk yet when more is done to it, with something else in between;
-/// names that it gets and loses.
+/// A file that is changed twice before it is on the disk, with other changes in between; and names
+/// that it gets and loses.
 const NEW_FILES: &str = "creat a; write a 0 3000; mkdir d; creat gone; link gone kept; sync; engage 1; creat f; append f 500; disengage 1; \
      depend 2 1; engage 2; write a 0 900; disengage 2; depend 3 2; engage 3; append f 700; write f 0 100; disengage 3; depend 4 3; \
      engage 4; rename f d/g; unlink gone; disengage 4; depend 5 4; engage 5; write d/g 0 300; creat h; append h 400; disengage 5; \
      depend 6 5; engage 6; rename h a; disengage 6; depend 7 6; engage 7; unlink d/g; creat i; disengage 7";
 
-/// Files that have become longer under no group, and are not on the disk so: what is overwritten there
-/// under one is to be seen before what comes after it.
+/// Files that became longer outside any group, which is not on the disk yet. What a group
+/// overwrites in them must be visible before what comes after the group.
 const GROWN: &str = "creat f; creat g; write g 0 500; sync; append f 3000; engage 1; write f 0 100; disengage 1; depend 2 1; engage 2; \
      creat x; disengage 2; truncate g 900; engage 3; write g 600 100; disengage 3; depend 4 3; engage 4; creat y; disengage 4";
 
@@ -160,8 +160,8 @@ fn without_groups_each_program_loses_something() {
         let without = Without(Some(Rule::GroupAfterEarlierGroups.id()));
         assert!(is_found(script, Ordering::SOFT, &without), "{}", script.0);
     }
-    // Contents that are overwritten in place do not go through these journals but for the group's
-    // sake.
+    // Under these journals, contents that are overwritten in place go through the log only because
+    // of the group.
     let without = Without(Some(JournalRule::GroupsThroughLog.id()));
     for ordering in [Ordering::JOURNAL_WRITEBACK, Ordering::JOURNAL_ORDERED] {
         let corners = ("corners", CORNERS);

@@ -1,5 +1,4 @@
-//! One rule of the journal's module is left out at a time, and the explorer must find what comes of
-//! it.
+//! One rule of the journal's module is left out at a time, and the explorer must find it.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Schedule, Without, Workload, parse_script,
@@ -10,17 +9,18 @@ use backstitch_journal::rules::Rule;
 use backstitch_mechanisms::{Ordering, jbd2};
 use backstitch_store::Optimisations;
 
-/// Directories whose blocks become a file's, files whose blocks become a directory's, growth and
-/// removal.
+/// Blocks of directories that become a file's, blocks of files that become a directory's, growth
+/// and removal.
 const SCRIPT: &str = "mkdir A; mkdir A/b; mkdir A/c; creat A/f; write A/f 0 9000; sync; rmdir A/b; rmdir A/c; unlink A/f; \
      sync; creat A/g; write A/g 0 60000; fsync A/g; creat h; write h 0 3000; fsync h; mkdir C; truncate A/g 100; rename h C/h; \
      fsync A/g; creat k; write k 0 14000; unlink k";
 
-/// A file that comes and goes within a transaction, and one that is given its inode and its blocks
-/// before that ends. Whether it does not end in between is up to the schedule.
+/// A file that is made and removed within a transaction, and another one that is given its inode
+/// and its blocks before that transaction ends. The schedule decides whether it does end in
+/// between.
 const REUSING: &str = "creat k; write k 0 3000; unlink k; work; creat m; write m 0 3000; fsync m";
 
-/// Has commit records written together with what they commit.
+/// Commit records are written together with what they commit.
 const AT_ONCE: ImageOptions = ImageOptions {
     layout: usual(),
     size_bytes: 8 << 20,
@@ -79,7 +79,7 @@ fn the_module_as_it_is_passes() {
     passes(reusing, 100);
 }
 
-/// A commit record with a checksum may be there before what it commits, and counts for nothing
+/// A commit record with a checksum may be on the disk before what it commits. It does not count
 /// then.
 #[test]
 fn the_module_passes_where_commit_records_do_not_wait() {
@@ -100,7 +100,7 @@ fn the_module_passes_where_commit_records_do_not_wait() {
     }
 }
 
-/// So it may where sectors of a block are torn apart, and with the log on a device of its own.
+/// The same where blocks may be torn at sectors, and with the log on a device of its own.
 #[test]
 fn commit_records_that_do_not_wait_stand_torn_sectors() {
     for (mode, journal_device) in [
@@ -136,7 +136,7 @@ fn passes(campaign: Campaign, least: u64) {
     assert!(results.states > least, "{}", results.states);
 }
 
-/// The rules that show without patchgroups in these two scripts.
+/// The rules whose absence these two scripts show without patchgroups.
 const RULES: [Rule; 9] = [
     Rule::CommitAfterCopies,
     Rule::CommitStandsWithCopies,

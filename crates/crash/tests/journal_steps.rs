@@ -1,8 +1,8 @@
-//! Operations that a journal's transactions come between: long truncations and removals, here of a
+//! Long operations between whose steps transactions may end: truncations and removals, here of one
 //! block in each step.
 //!
-//! What is under way is on the list of orphans, and recovery brings it to its end. Where it is not
-//! listed the explorer must find that.
+//! The list of orphans names what is under way, and recovery completes it. If something is not
+//! listed, the explorer must find that.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Results, Schedule, Workload, parse_script,
@@ -14,10 +14,10 @@ use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
-/// Cuts the operations of every thread that explores.
+/// Sets the size of the steps of operations, in every thread that explores.
 struct Cut(Steps);
 
-/// The same, and the disk does not list what is under way.
+/// The same, with the rule off that lists what is under way.
 struct Unlisted;
 
 impl Observer for Unlisted {
@@ -34,8 +34,8 @@ impl Observer for Cut {
     }
 }
 
-/// Files with indirect blocks, and one with a hole up to a double indirect one, which are cut
-/// short, grow again, and go.
+/// Files with indirect blocks, and one with a hole up to a double indirect one. They are truncated,
+/// grow again, and are removed.
 const SCRIPT: &str = "creat f; write f 0 16000; sync; truncate f 1500; fsync f; append f 3000; mkdir A; creat A/g; \
      write A/g 275000 3000; write A/g 12000 2000; sync; truncate A/g 12100; creat h; write h 0 15000; fsync h; unlink h; \
      truncate A/g 0; unlink f; sync; unlink A/g; creat k; write k 0 9000; fsync k";

@@ -1,5 +1,5 @@
-//! The systems that log operations: what a power cut leaves is as they promise, and rules of theirs
-//! are found to be needed.
+//! The systems that log operations: what a power cut leaves is as they promise, and each of some
+//! rules is found to be needed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +18,7 @@ const MECHANISMS: [Ordering; 5] = [
     Ordering::LFFS_WAFS_2SYNC,
 ];
 
-/// UFS1 and UFS2, with fragments of both sizes, of which a block has eight.
+/// UFS1 and UFS2, with both sizes of fragments; a block has eight.
 const UFS: [(&str, u32); 2] = [("ufs1", 512), ("ufs2", 1024)];
 
 fn ufs((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
@@ -29,7 +29,7 @@ fn ufs((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
     }
 }
 
-/// What is found, or why the engine does not get through.
+/// The results, or the engine's error.
 fn explored(
     ordering: Ordering,
     image: ImageOptions,
@@ -77,7 +77,7 @@ fn no_power_cut_leaves_what_they_do_not_promise() {
     }
 }
 
-/// What is brought home is in order to another checker too.
+/// Another checker finds nothing wrong either in what is brought home.
 #[test]
 fn e2fsck_finds_nothing() {
     let foreign = Foreign::new(40, 0).unwrap();
@@ -115,7 +115,7 @@ fn nor_does_one_on_ufs() {
         for ordering in MECHANISMS {
             let mut workloads: Vec<Workload> = generate::ace(1).into_iter().step_by(9).collect();
             workloads.extend(generate::random(4, 3));
-            // What was the last block becomes whole in a step of its own.
+            // The file's last block is filled up to a whole block in a step of its own.
             workloads.push(scripted(
                 "creat f; write f 12288 1000; sync; write f 22288 3000; sync; truncate f 40000",
             ));
@@ -124,7 +124,7 @@ fn nor_does_one_on_ufs() {
     }
 }
 
-/// Operations end in one step of the file system where they may take a block a step.
+/// Limits long operations to small steps, in every thread that explores.
 struct SmallSteps;
 
 impl Observer for SmallSteps {
@@ -133,8 +133,8 @@ impl Observer for SmallSteps {
     }
 }
 
-/// Files with indirect blocks and with fragments at their end, which are cut short, grow again, and
-/// go.
+/// Files with indirect blocks and with fragments at their ends. They are truncated, grow again, and
+/// are removed.
 const STEPS: &str = "creat f; write f 0 60500; sync; truncate f 1500; fsync f; append f 3000; mkdir A; creat A/g; \
      write A/g 275000 3000; write A/g 12000 2000; sync; truncate A/g 12100; creat h; write h 0 45200; fsync h; unlink h; \
      truncate A/g 0; unlink f; sync; unlink A/g; creat k; write k 0 9000; fsync k";
@@ -159,7 +159,7 @@ fn steps_that_a_group_comes_between_come_to_their_end_on_ufs() {
 
 #[test]
 fn rules_of_theirs_are_needed() {
-    // With the bound on the states of a workload at which each is found soon.
+    // Each with a bound on the states of a workload at which it is found soon.
     let rules = [
         (Rule::HomeAfterRecords, 150),
         (Rule::HoldAfterRecords, 150),

@@ -1,5 +1,5 @@
-//! A file system in a file of another one: what it promises holds in every state of the device
-//! below both, and nothing is wrong with either; and the explorer would see it if the order that is
+//! A file system in a file of another one. What it promises holds in every state of the device
+//! below both, and neither file system is ever wrong. The explorer would find it if the order
 //! stated inside were lost on the way.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn made(size_bytes: usize, journal_uuid: Option<[u8; 16]>) -> Vec<u8> {
     device.snapshot()
 }
 
-/// A file system with these files; their blocks of zeros are holes where `is_sparse`.
+/// A file system with these files. With `is_sparse`, blocks of zeros in them are holes.
 fn around(files: &[(&str, &[u8])], size_bytes: usize, is_sparse: bool) -> Vec<u8> {
     around_with(files, &[], size_bytes, is_sparse)
 }
@@ -118,7 +118,7 @@ fn around_with(
     device.snapshot()
 }
 
-/// File systems in each other, `levels` deep.
+/// File systems inside one another, `levels` deep.
 fn nested(levels: u8, is_sparse: bool) -> Fork {
     let mut image = made(320 * BLOCK, None);
     for level in 0..levels {
@@ -135,7 +135,7 @@ fn figure_8() -> Fork {
     Fork::nested(around(&files, 1600 * BLOCK, false), BLOCK as u32, 1, true)
 }
 
-/// The same, with the file system inside in the tree of the other.
+/// The same, with the inner file system mounted in the tree of the outer one.
 fn figure_8_in_tree() -> Fork {
     let (inner, journal) = with_journal();
     let files: [(&str, &[u8]); 2] = [("inner", &inner), ("journal", &journal)];
@@ -157,7 +157,7 @@ fn with_journal() -> (Vec<u8>, Vec<u8>) {
     (inner, journal.snapshot())
 }
 
-/// How long the tests may take: a factor, for long runs.
+/// A factor for how much is explored, for long runs.
 fn effort() -> u64 {
     let said = std::env::var("BACKSTITCH_NESTED_EFFORT");
     said.map_or(1, |n| n.parse().expect("a number"))
@@ -172,7 +172,7 @@ fn explore(
     explore_up_to(120, base, script, ordering, observer)
 }
 
-/// With a bound on the states of each run.
+/// Explores with a bound on the states of each run.
 fn explore_up_to(
     most: u64,
     base: &Fork,
@@ -266,8 +266,8 @@ fn patchgroups_hold_inside() {
     assert_good(&results, COMPRESSOR.0);
 }
 
-/// From the file system outside to the one inside and back, and once more: a name in either comes
-/// after what was done in the other. What is synced inside ends transactions.
+/// Dependencies from the outer file system to the inner one and back, twice: a name in either comes
+/// after what was done in the other. Syncs of inner files end transactions.
 const BETWEEN: (&str, &str) = (
     "between",
     "creat a; write a 0 3000; creat loop/a; write loop/a 0 3000; creat loop/z; sync; engage 1; creat b; append b 1500; disengage 1; \
@@ -277,8 +277,8 @@ const BETWEEN: (&str, &str) = (
      unlink loop/a; creat c; append c 1200; disengage 6",
 );
 
-/// Groups that each do something in both, the first of every two followed by something inside: in
-/// one transaction, as long as the explorer does not end that in between.
+/// Groups that change both file systems, each followed by a group that changes the inner one; all
+/// in one transaction, unless the explorer ends it in between.
 const IN_BOTH: (&str, &str) = (
     "in both",
     "creat a; creat loop/a; sync; engage 1; creat b; creat loop/b; disengage 1; depend 2 1; engage 2; creat loop/c; disengage 2; \
@@ -343,7 +343,7 @@ impl Observer for Broken {
 
 #[test]
 fn without_the_order_of_the_inside_the_loss_is_found() {
-    // As behind a driver that passes blocks on and knows nothing of their order.
+    // As with a driver that passes blocks on and knows nothing of their order.
     let broken = Broken(Rule::UpperVolumesKeepOrder);
     for is_sparse in [false, true] {
         let base = nested(1, is_sparse);

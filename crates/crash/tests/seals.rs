@@ -1,6 +1,6 @@
-//! Blocks with checksums: a layout over ext2's whose inode tables have one in each block, which its
-//! open looks at. Every state that a crash leaves, after a replay where there is a journal, has
-//! checksums that are right.
+//! Blocks with checksums: a layout derived from ext2 has a checksum in each block of the inode
+//! tables, and verifies all of them when it is opened. In every state that a crash leaves (after
+//! the replay, if there is a journal) the checksums must be right.
 
 use std::sync::Arc;
 
@@ -14,15 +14,14 @@ use backstitch_layout::{
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::{BlockNumber, Seal, Volume};
 
-/// Where the first inode of a block has four bytes that ext2 does not use, for the checksum of the
-/// block.
+/// Bytes of a block's first inode that ext2 does not use. They hold the checksum of the block.
 const CHECKSUM: std::ops::Range<usize> = 0x7c..0x80;
 /// Blocks of the images.
 const BLOCK_BYTES: usize = 1024;
 
 /// ext2 with checksums in its inode tables.
 struct Checked {
-    /// Whether the seal is registered: else the checksums are those of what was there before.
+    /// Whether the seal is registered. If not, blocks keep the checksums of their earlier contents.
     is_sealed: bool,
 }
 
@@ -126,13 +125,13 @@ impl LayoutKind for Checked {
         if self.is_sealed {
             v.register_seal(kinds::INODES, Arc::new(TableSeal));
         }
-        // Before anything is changed: in memory no checksum is kept right.
+        // Must come before any change, since checksums are not kept up to date in memory.
         let (superblock, descriptors) = (
             v.read(BlockNumber(1))?.to_vec(),
             v.read(BlockNumber(2))?.to_vec(),
         );
         let blocks = tables(&superblock, &descriptors);
-        // What is asked for together is read together.
+        // Asks for all missing blocks first, so that they are read together.
         let missing = blocks
             .iter()
             .filter(|block| !v.want(BlockNumber(**block)))
@@ -197,7 +196,7 @@ fn every_state_has_right_checksums() {
     }
 }
 
-/// A torn block has a wrong checksum, whatever it is: what mends it is a copy in a log.
+/// A torn block always has a wrong checksum. Only a copy in a log can mend it.
 #[test]
 fn a_journal_mends_torn_ones() {
     for mode in [
@@ -216,7 +215,7 @@ fn a_journal_mends_torn_ones() {
     );
 }
 
-/// Without the seal the first block that is written is found.
+/// Without the seal, the first block that is written has a wrong checksum.
 #[test]
 fn what_is_not_sealed_is_found() {
     for ordering in [Ordering::SOFT, Ordering::JOURNAL_ORDERED] {

@@ -1,5 +1,4 @@
-//! Blocks that arrive in part: order between the sectors of a block keeps what order between blocks
-//! cannot.
+//! Torn blocks: order between the sectors of a block prevents what order between blocks cannot.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
@@ -58,8 +57,8 @@ fn assert_nothing(campaign: &Campaign, what: &str) {
     eprintln!("{what}: {} states", results.states);
 }
 
-/// What follows where the unit is taken for larger than it is: two inodes in two sectors of a
-/// block, the one before the other.
+/// Wrong if the unit is taken to be larger than it is: of two inodes in two sectors of a block, one
+/// must be written before the other.
 const TWO_INODES: &str = "mkdir A; mkdir A/C; rename A/C B; mkdir A/C; sync";
 
 #[test]
@@ -111,7 +110,7 @@ fn single_operations_and_random_ones_stand_torn_blocks() {
     }
 }
 
-/// What is not at home yet is written there again from the journal, whatever is there.
+/// What is not at home yet is written there again from the journal, over whatever is there.
 #[test]
 fn a_journal_needs_no_order_between_sectors() {
     for mode in [Ordering::JOURNAL_ORDERED, Ordering::JOURNAL_FULL] {
@@ -124,8 +123,8 @@ fn a_journal_needs_no_order_between_sectors() {
     }
 }
 
-/// Names of every length, in directories that were made where blocks were written wholly: entries
-/// cross sectors.
+/// Names of every length, in directories that were made while blocks were written wholly, so that
+/// entries cross sectors.
 #[test]
 fn directories_whose_entries_cross_sectors() {
     let name = |letter: char, len: usize| letter.to_string().repeat(len);

@@ -1,4 +1,4 @@
-//! UFS: what is believed of an image that was not unmounted, and how it is recovered.
+//! UFS: which images are trusted that were not unmounted, and how they are recovered.
 
 mod ufs_use;
 
@@ -22,10 +22,10 @@ use backstitch_ufs::format::{CylinderGroup, Inode, OnDisk, RawInode2};
 use backstitch_ufs::rules::Rule;
 use ufs_use::{image, make, make_file, new, open, superblock_of};
 
-/// Both versions, with fragments of both sizes, of which a block has eight.
+/// Both versions, with both sizes of fragments; a block has eight.
 const IMAGES: [(&str, u32); 4] = [("ufs1", 512), ("ufs1", 1024), ("ufs2", 512), ("ufs2", 1024)];
 
-/// An image in use as the power fails: with a directory that is on the disk.
+/// An image whose power was cut while in use, with a directory that is on the disk.
 fn cut(ordering: Ordering, of: (&str, u32)) -> Fork {
     let mut mount = open(image(of).make().unwrap(), ordering);
     make(&mut mount, FileType::Directory, b"directory");
@@ -33,7 +33,7 @@ fn cut(ordering: Ordering, of: (&str, u32)) -> Fork {
     mount.fork()
 }
 
-/// Mounts what a cut left, has all of it reclaimed, and checks that nothing is wrong with it then.
+/// Mounts what a power cut left, reclaims all of it, and checks that nothing is wrong then.
 fn recover(image: Fork) -> Fork {
     let mut mount = open(image, Ordering::SOFT);
     assert_eq!(mount.fs.read_only_reason(), None);
@@ -59,7 +59,7 @@ fn an_image_in_use_is_marked_and_recovered() {
         let at_rest = superblock_of(&image(of).make().unwrap()).flags;
         let image = cut(Ordering::SOFT, of);
         let sb = superblock_of(&image);
-        // FreeBSD has `fsck -p` run on such an image.
+        // FreeBSD runs `fsck -p` on such an image.
         let marks = FLAG_NEEDS_CHECK | FLAG_SOFT_UPDATES;
         assert_eq!((sb.raw.fs_clean, sb.flags & marks), (0, marks), "{of:?}");
         assert!(sb.is_left_in_order() && !sb.is_clean());
@@ -75,7 +75,7 @@ fn an_image_in_use_is_marked_and_recovered() {
     }
 }
 
-/// The attributes of a UFS2's inode are in use as much as its contents are, all blocks of them.
+/// The attributes of an inode of UFS2 are kept like its contents, in all their blocks.
 #[test]
 fn attributes_stay_with_their_inode() {
     for (of, bytes) in [(512, 300), (512, 4_096), (512, 5_100), (1_024, 12_000)] {
@@ -84,7 +84,7 @@ fn attributes_stay_with_their_inode() {
         let inode = make_file(&mut mount, b"file", bytes);
         mount.drain(&mut Nobody).unwrap();
         let mut image = mount.fork();
-        // The contents become the attributes: nobody can write those here.
+        // Turns the contents into attributes, since nothing here can write attributes.
         let sb = superblock_of(&image);
         let (fragment, at) = sb.inode_place(inode);
         let at = fragment * u64::from(sb.fragment_bytes) + at as u64;
@@ -105,7 +105,7 @@ fn attributes_stay_with_their_inode() {
             after.attribute_pointers, raw.di_extb,
             "{of:?}, {bytes} bytes"
         );
-        // They go with it.
+        // The attributes are freed with the inode.
         let mut mount = open(recovered, Ordering::SOFT);
         let gone = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
             let root = fs.root();
@@ -117,7 +117,7 @@ fn attributes_stay_with_their_inode() {
     }
 }
 
-/// Where a block is a fragment, groups may begin within a byte of what the reclaim notes of them.
+/// If a block has a single fragment, a group may begin within a byte of the reclaim's bitmap.
 #[test]
 fn groups_of_any_number_of_fragments_are_reclaimed() {
     let size_bytes = 16 << 20;
@@ -148,7 +148,7 @@ fn groups_of_any_number_of_fragments_are_reclaimed() {
             (total.cs_nbfree, total.cs_nffree)
         };
         let expected = free(&recover(image.clone()));
-        // The half of what is free in each group leaks.
+        // Half of the free fragments of each group leak.
         for group in GroupNumber::all(sb.groups) {
             let at = (sb.group_header(group) * u64::from(sb.fragment_bytes)) as usize;
             let bytes = image.to_bytes();
@@ -164,7 +164,7 @@ fn groups_of_any_number_of_fragments_are_reclaimed() {
     }
 }
 
-/// NetBSD says 2 while it has a clean image mounted.
+/// NetBSD sets the mark to 2 while it has a clean image mounted.
 #[test]
 fn only_what_says_that_it_is_clean_is() {
     for (clean, is_writable) in [(1_u8, true), (2, false), (3, false)] {
@@ -198,8 +198,8 @@ fn an_image_with_unknown_flags_is_not_written_to() {
     assert!(why.contains("0x40800"), "{why}");
 }
 
-/// Flags that changed since a mount of ours tell that somebody had the image: a checker, if the mark
-/// for a check is gone. What an administrator has set since stays.
+/// If flags changed since a mount of ours, another program had the image: a checker, if the mark
+/// that asks for a check is gone. Flags that an administrator set since then are kept.
 #[test]
 fn flags_from_after_the_record_are_kept() {
     let mut image = cut(Ordering::SOFT, IMAGES[2]);
@@ -212,7 +212,7 @@ fn flags_from_after_the_record_are_kept() {
         assert_eq!(superblock_of(&image).record, None);
         assert!(open(image, Ordering::SOFT).fs.read_only_reason().is_some());
     }
-    // As `fsck_ffs` and `tunefs` leave it: with the time that it had.
+    // As `fsck_ffs` and `tunefs` leave the image: with its time unchanged.
     let flags = FLAG_TRIM | FLAG_SOFT_UPDATES;
     let bytes = sb.order.bytes_of_u32(flags);
     image.write(sb.place + FLAGS as u64, &bytes).unwrap();
@@ -224,7 +224,8 @@ fn flags_from_after_the_record_are_kept() {
     assert_eq!(superblock_of(&mount.fork()).flags, flags);
 }
 
-/// FreeBSD marks what it mounts though it is not clean, and counts what it has yet to free.
+/// FreeBSD marks an image that it mounts although it is not clean, and counts what it has still to
+/// free.
 #[test]
 fn what_was_recovered_wholly_has_no_marks() {
     let mut image = cut(Ordering::SOFT, IMAGES[2]);
@@ -245,7 +246,7 @@ fn what_was_recovered_wholly_has_no_marks() {
     assert_eq!((sb.raw.fs_pendingblocks, sb.raw.fs_pendinginodes), (0, 0));
 }
 
-/// A mount that keeps no order leaves an image that no mount writes to before a check.
+/// A mount that keeps no order leaves an image that no later mount writes to before a check.
 #[test]
 fn an_image_without_order_is_not_believed() {
     let image = cut(Ordering::ASYNC, IMAGES[3]);
@@ -254,7 +255,7 @@ fn an_image_without_order_is_not_believed() {
     assert!(mount.fs.read_only_reason().is_some());
 }
 
-/// FreeBSD's soft updates have no record, and no mark for a check.
+/// FreeBSD's soft updates leave no record, and no mark that asks for a check.
 #[test]
 fn what_foreign_soft_updates_left_is_believed() {
     let mut image = cut(Ordering::SOFT, IMAGES[2]);
@@ -266,8 +267,8 @@ fn what_foreign_soft_updates_left_is_believed() {
     assert_eq!(open(image, Ordering::SOFT).fs.read_only_reason(), None);
 }
 
-/// Whether an image is believed that another system has mounted since our last mount, and not
-/// unmounted.
+/// Whether an image is trusted that another system mounted after our last mount and did not
+/// unmount.
 fn believes_in_another_mount() -> bool {
     let mut image = cut(Ordering::SOFT, IMAGES[3]);
     let sb = superblock_of(&image);
@@ -283,8 +284,8 @@ fn the_record_of_an_earlier_mount_is_not_believed() {
     assert!(with_rule(rule, false, believes_in_another_mount));
 }
 
-/// Whether an image says that it is clean once it was unmounted, with what a crash left of it
-/// reclaimed or not.
+/// Whether an image is marked clean after an unmount, with or without the reclaim of what a crash
+/// left.
 fn is_called_clean(is_reclaimed: bool) -> bool {
     let mut mount = open(cut(Ordering::SOFT, IMAGES[3]), Ordering::SOFT);
     if is_reclaimed {
@@ -341,8 +342,8 @@ fn finds_damage(campaign: Campaign, text: &str, off: Option<Id>) -> bool {
     !results.failures.is_empty()
 }
 
-/// A hole behind the old end is filled, and no time goes by since the file became longer: the size
-/// and the pointer are all that the two changes differ in.
+/// A hole beyond the old end is filled in the same second in which the file became longer, so the
+/// two changes of the inode differ only in the size and the pointer.
 #[test]
 fn a_pointer_comes_with_the_size_that_it_is_within() {
     let text = "mkdir A; creat A/foo; write A/foo 0 3000; sync; truncate A/foo 40000; \
@@ -354,8 +355,8 @@ fn a_pointer_comes_with_the_size_that_it_is_within() {
     }
 }
 
-/// A mount, and what it does in the image, where nothing but our record says what a crash leaves:
-/// FreeBSD does not believe that soft updates had the image.
+/// Mounts, and changes that they make, of images for which only our record says what a crash may
+/// leave: the flags do not say that FreeBSD's soft updates had the image.
 #[test]
 fn the_record_is_there_for_as_long_as_the_image_is_not_clean() {
     let text = "mkdir A; creat A/f; sync; remount; creat A/g; sync; remount; creat A/h";
@@ -372,7 +373,7 @@ fn the_record_is_there_for_as_long_as_the_image_is_not_clean() {
     }
 }
 
-/// The inodes of a group that were initialised, as its header says.
+/// The number of initialised inodes in a group's header.
 fn initialised_inodes(image: &Fork, group: GroupNumber) -> u32 {
     let sb = superblock_of(image);
     let at = sb.group_header(group) as usize * sb.fragment_bytes as usize;
@@ -382,7 +383,8 @@ fn initialised_inodes(image: &Fork, group: GroupNumber) -> u32 {
     header.unwrap().initialised_inodes
 }
 
-/// UFS2 initialises inodes when they are needed. What lay there is not taken for one.
+/// UFS2 initialises inodes when they are needed. What was on the disk there must not be taken for
+/// inodes.
 #[test]
 fn inodes_are_zeros_before_they_count() {
     for of in [("ufs2", 512), ("ufs2", 1024)] {
@@ -401,7 +403,7 @@ fn inodes_are_zeros_before_they_count() {
                 image.write(at, root).unwrap();
             }
         }
-        // A block of inodes is initialised before the one before it is in use.
+        // A block of inodes is initialised before the block before it is in use.
         let first = initialised_inodes(&image, GroupNumber(0));
         let before = first - sb.inodes_per_block + 1;
         let made: Vec<String> = (3..before).map(|n| format!("creat {n}")).collect();
@@ -419,8 +421,8 @@ fn inodes_are_zeros_before_they_count() {
     }
 }
 
-/// Makes files up to some whose inodes were not initialised before, and has nothing written but the
-/// last one and what that waits for. Whether another one can be made after a crash.
+/// Makes files until they use inodes that were not initialised before, and writes only the last
+/// file and what it waits for. Returns whether another file can be made after a crash.
 fn can_go_on(of: (&str, u32)) -> bool {
     let engine = Engine {
         ordering: Ordering::SOFT,
@@ -454,8 +456,8 @@ fn can_go_on(of: (&str, u32)) -> bool {
     made.is_ok()
 }
 
-/// A group whose map says that an inode is in use of those that it does not count as initialised is
-/// damaged: they are not zeroed, for that might destroy files.
+/// A group is damaged if its bitmap says that an inode is in use beyond those that it counts as
+/// initialised. Such inodes are not zeroed, since that might destroy files.
 #[test]
 fn no_inode_is_marked_that_is_not_initialised() {
     for of in [("ufs2", 512), ("ufs2", 1024)] {
@@ -466,7 +468,7 @@ fn no_inode_is_marked_that_is_not_initialised() {
     }
 }
 
-/// Fragments that are free, as `statfs` shows them: before a crash, and in the mount after it.
+/// Free fragments, as `statfs` shows them: before a crash, and in the mount after it.
 fn free_around_a_crash(of: (&str, u32)) -> [u64; 2] {
     let mut mount = open(image(of).make().unwrap(), Ordering::SOFT);
     make_file(&mut mount, b"file", 20_000);
@@ -475,7 +477,7 @@ fn free_around_a_crash(of: (&str, u32)) -> [u64; 2] {
     [mount, again].map(|mount| mount.fs.statistics().free_blocks)
 }
 
-/// The counts on the disk are those from before the mount.
+/// The counts on the disk are older than the mount that the crash ended.
 #[test]
 fn what_is_free_after_a_crash_is_counted() {
     for of in IMAGES {
@@ -487,8 +489,8 @@ fn what_is_free_after_a_crash_is_counted() {
     }
 }
 
-/// Each unit of a block that is cut is zeroed by itself, and what makes the file longer again waits for
-/// all of them: of one cut, and of one after the other.
+/// Each unit of a truncated block is zeroed by a patch of its own. What makes the file longer again
+/// waits for all of these: those of one truncation, or of two in succession.
 #[test]
 fn a_longer_file_waits_for_all_zeros_behind_its_end() {
     for text in [
@@ -504,8 +506,8 @@ fn a_longer_file_waits_for_all_zeros_behind_its_end() {
     }
 }
 
-/// A directory has a file behind it, and moves as it grows; a name that it has had before is removed.
-/// Until its inode leads to the new place the disk shows the name where it was.
+/// A directory moves as it grows, since a file is behind it. Then one of its old names is removed.
+/// Until the inode points to the new place, the disk shows the name in the old one.
 #[test]
 fn a_name_in_fragments_that_move_is_gone_once_they_have() {
     let name = |n: u32| format!("creat B/{}{n}; ", "n".repeat(200));
@@ -522,14 +524,15 @@ fn a_name_in_fragments_that_move_is_gone_once_they_have() {
     }
 }
 
-/// A file needs fragments to become longer, in one block; where it cannot have them nothing is wrong.
+/// A file needs several fragments in one block to become longer. If there are none, nothing is
+/// wrong.
 #[test]
 fn a_file_need_not_grow_where_free_fragments_are_scattered() {
     let text = "few-blocks 24; creat f; creat g; write g 0 1500; append f 2000";
     assert!(!is_damaged(("ufs2", 1024), Ordering::SOFT, text, None));
 }
 
-/// Flags that an inode of UFS has no place for.
+/// Flags that a UFS inode cannot store.
 #[test]
 fn flags_that_would_be_lost_are_refused() {
     let mut mount = open(image(IMAGES[3]).make().unwrap(), Ordering::SOFT);

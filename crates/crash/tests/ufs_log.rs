@@ -1,5 +1,5 @@
-//! UFS with a log of operations: what `mkfs` makes, whose log it is, and what is freed when it is
-//! brought home.
+//! UFS with a log of operations: what `mkfs` makes, which mount a log belongs to, and what is freed
+//! when it is brought home.
 
 mod ufs_use;
 
@@ -53,7 +53,7 @@ fn left(fork: &Fork) -> Left {
     note.expect("every UFS can have a log").left
 }
 
-/// What an `fsync` of the root waits for is in the log.
+/// Puts what an `fsync` of the root waits for into the log.
 fn flush_root(mount: &mut Mount) {
     let mut targets = Vec::new();
     let asked = mount.run(Operation::Administration, &mut Nobody, |fs, v, _| {
@@ -143,7 +143,7 @@ fn a_log_that_no_mount_could_write_is_refused() {
     assert!(matches!(error, MkfsError::Unsupported(_)), "{error}");
 }
 
-/// A superblock that is lost comes back from a copy, and the place of the log with it.
+/// A lost superblock is restored from a copy, with the place of the log.
 #[test]
 fn a_copy_of_the_superblock_knows_the_log() {
     for of in ["ufs1", "ufs2"] {
@@ -168,7 +168,7 @@ fn a_copy_of_the_superblock_knows_the_log() {
     }
 }
 
-/// A file system in use as the power fails, with a file that only the log has.
+/// A file system whose power was cut while in use, with a file that only the log has.
 fn cut(of: (&str, u32), ordering: Ordering) -> Fork {
     let mut mount = open(image(of).make_for(ordering).unwrap(), ordering);
     make_file(&mut mount, b"file", 3000);
@@ -199,8 +199,8 @@ fn an_image_in_use_is_marked_and_brought_home() {
     }
 }
 
-/// FreeBSD's mount changes the time, its check the flags; after either the log is older than the file
-/// system.
+/// A mount by FreeBSD changes the time, a check the flags. After either the log is older than the
+/// file system.
 #[test]
 fn a_log_is_dropped_that_somebody_else_came_after() {
     for of in [("ufs1", 512), ("ufs2", 1024)] {
@@ -220,7 +220,7 @@ fn a_log_is_dropped_that_somebody_else_came_after() {
             let flags = sb.order.bytes_of_u32(FLAG_SOFT_UPDATES);
             checked.write(at(FLAGS), &flags).unwrap();
             checked.write(at(CLEAN), &[1]).unwrap();
-            // A check of somebody else's knows nothing of the list.
+            // A foreign check knows nothing of the list.
             checked
                 .write(at(ORPHANS), &sb.order.bytes_of_u32(5))
                 .unwrap();
@@ -235,7 +235,7 @@ fn a_log_is_dropped_that_somebody_else_came_after() {
     }
 }
 
-/// The image has been written since; what the log holds would destroy that.
+/// The image was written to since. Bringing the log home would destroy that.
 #[test]
 fn the_log_of_an_earlier_mount_is_not_brought_home() {
     let brings_home = || {
@@ -252,8 +252,8 @@ fn the_log_of_an_earlier_mount_is_not_brought_home() {
     assert!(found);
 }
 
-/// A file that somebody has open has no name any more; it is freed as the log is brought home, and
-/// what is counted is right.
+/// A file that is open has lost its name. It is freed when the log is brought home, and the counts
+/// are right.
 #[test]
 fn what_had_no_name_is_freed() {
     for of in [("ufs1", 512), ("ufs1", 1024), ("ufs2", 512), ("ufs2", 1024)] {

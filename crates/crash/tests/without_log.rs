@@ -1,5 +1,5 @@
 //! The papers' systems that order writes without a log: what a power cut leaves is as they promise,
-//! and each rule of theirs is found to be needed.
+//! and each of their rules is found to be needed.
 
 use backstitch_crash::{Campaign, Results, Without, Workload, generate, script, standard};
 use backstitch_mechanisms::Ordering;
@@ -13,7 +13,7 @@ const MECHANISMS: [Ordering; 5] = [
     Ordering::AMOM_PERIODIC,
 ];
 
-/// What is found, or why the engine does not get through.
+/// The results, or the engine's error.
 fn explored(
     ordering: Ordering,
     workloads: Vec<Workload>,
@@ -61,7 +61,7 @@ fn each_of_their_rules_is_needed() {
         workloads.extend(generate::cases());
         let found = match explored(ordering, workloads, 2000, Some(rule)) {
             Ok(results) => !results.failures.is_empty(),
-            // Two of a ring's batches wait for each other.
+            // Two batches of the ring wait for each other.
             Err(error) => error.contains("cannot be written"),
         };
         assert!(found, "{ordering}: nothing shows the absence of {rule:?}");

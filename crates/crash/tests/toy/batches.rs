@@ -1,11 +1,11 @@
-//! A mechanism in one file: every operation is a batch (here: what reaches the disk strictly after
-//! the operation before it). An operation is what [`Mechanism::begin`] is told: of a long removal or
-//! truncation each step is one.
+//! A mechanism in one file: every operation is a batch, which here means that it reaches the disk
+//! strictly after the operation before it. An operation is what [`Mechanism::begin`] announces:
+//! each step of a long removal or truncation is one.
 //!
 //! Each batch has a *tail*, an empty patch that stands for all of it and for the tail before it.
-//! Whatever the next operation changes comes after that, beside what the layout states. So what a
-//! crash leaves is some operations whole, in their order, and a part of the next one, which is in
-//! the layout's order.
+//! Whatever the next operation changes depends on this tail, besides what the layout states. So a
+//! crash leaves some whole operations, in their order, and a part of the next one that keeps the
+//! layout's order.
 
 use backstitch_ordering::{
     CrashLeaves, CrashRecord, Decision, LogPlace, Mechanism, MechanismKind, NoLog, Operation,
@@ -18,21 +18,21 @@ pub(crate) static BATCHES: Batches = Batches {
     keeps_layouts_order: true,
 };
 
-/// The same without what the layout states: a batch may then be there in any part.
+/// The same without the layout's dependencies: any part of a batch may then be on the disk.
 pub(crate) static LOOSE: Batches = Batches {
     keeps_layouts_order: false,
 };
 
-/// Batches of operations as the registry would list them.
+/// Batches of operations, in the form that the registry lists.
 pub(crate) struct Batches {
     keeps_layouts_order: bool,
 }
 
 struct Running {
     kind: &'static Batches,
-    /// What the operation under way has changed.
+    /// The patches of the operation under way.
     made: Vec<PatchId>,
-    /// An operation has begun that has changed nothing yet.
+    /// An operation has begun, and has changed nothing yet.
     is_new: bool,
     /// The tail of the batch before it.
     tail: PatchId,
@@ -55,13 +55,13 @@ impl MechanismKind for Batches {
         }
     }
 
-    /// It does not claim to order by batches: that would say that what the layout states between the
-    /// changes of a batch is not kept, and it is.
+    /// Does not claim to order by batches: that would mean that the layout's order is not kept
+    /// within a batch, and it is.
     fn promises(&self) -> Promises {
         Promises::leaving(CrashLeaves::Excess)
     }
 
-    /// A mount under another mechanism of batches may follow.
+    /// The next mount may use any mechanism of batches.
     fn crash_record(&self) -> Option<CrashRecord> {
         Some(CrashRecord::BATCHES)
     }

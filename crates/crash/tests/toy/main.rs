@@ -1,4 +1,4 @@
-//! A mechanism takes one file: one that nobody registered is explored as the others are.
+//! A mechanism takes one file: one that is not registered is explored like the others.
 
 mod batches;
 
@@ -34,7 +34,7 @@ fn no_power_cut_leaves_what_batches_do_not_promise() {
     assert!(results.distinct > 1000, "{} states", results.distinct);
 }
 
-/// The canary: that nothing is found above is the mechanism's doing.
+/// Shows that the test above can fail: without the layout's order within a batch, states are wrong.
 #[test]
 fn a_batch_in_any_order_is_found_out() {
     let (_, results) = explored(&LOOSE, generate::cases());
@@ -43,7 +43,8 @@ fn a_batch_in_any_order_is_found_out() {
 
 const BLOCK: u32 = 1024;
 
-/// Two operations that the layout does not order, and whose blocks have room for each other.
+/// Operations that the layout does not order. The third changes the block of the first, and could
+/// go with it into one write.
 #[test]
 fn a_batch_is_written_after_all_of_the_one_before() {
     let mut store = Store::new(Limits::default(), Optimisations::BOTH);
@@ -64,7 +65,7 @@ fn a_batch_is_written_after_all_of_the_one_before() {
     };
     let first = write(&mut store, 0, 0);
     let second = write(&mut store, 1, 0);
-    // Into the block of the first batch.
+    // A change of the same block as the first batch's.
     let third = write(&mut store, 0, 8);
     let batch = |store: &mut Store, target: PatchId| {
         let goal = Goal::Patches(std::slice::from_ref(&target));

@@ -9,7 +9,7 @@ use backstitch_ordering::Operation;
 use backstitch_store::Optimisations;
 use backstitch_ufs::format::Superblock;
 
-/// How an image of this type is made, with fragments of so many bytes.
+/// Options of an image of this type, with fragments of this size.
 pub(crate) fn image((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
     ImageOptions {
         layout: kind.parse::<Layout>().expect("a type that is registered"),
@@ -18,7 +18,7 @@ pub(crate) fn image((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
     }
 }
 
-/// What is made.
+/// A new inode of this type.
 pub(crate) fn new(file_type: FileType) -> NewInode<'static> {
     NewInode {
         file_type,
@@ -31,7 +31,7 @@ pub(crate) fn new(file_type: FileType) -> NewInode<'static> {
     }
 }
 
-/// Makes something in the root.
+/// Makes an object in the root.
 pub(crate) fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> InodeNumber {
     let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
         let root = fs.root();
@@ -40,7 +40,7 @@ pub(crate) fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> Inode
     made.unwrap()
 }
 
-/// Makes a file in the root with so many bytes.
+/// Makes a file of this size in the root.
 pub(crate) fn make_file(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
     let inode = make(mount, FileType::Regular, name);
     let contents = vec![7; bytes];

@@ -1,10 +1,9 @@
-//! Workloads as the ACE generator of CrashMonkey writes them (Mohan et al., OSDI 2018), read as
-//! they are.
+//! Reads workloads in the format of CrashMonkey's generator ACE (Mohan et al., OSDI 2018).
 //!
-//! A workload begins at a line of two number signs and its name. Names are `foo` and `bar`, behind
-//! the letters of the directories that they are in: `ACbar` is `A/C/bar`; `test` is the root.
-//! `checkpoint` follows each operation that promises something; where the promise is, is known here
-//! without it.
+//! A workload begins at a line of two number signs and its name. Files are called `foo` and `bar`,
+//! after the letters of the directories that they are in: `ACbar` is `A/C/bar`; `test` is the root.
+//! `checkpoint` follows each operation that promises something. It is ignored, since the operations
+//! tell by themselves what is promised.
 
 use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{Allocate, FileType};
@@ -14,19 +13,20 @@ use thiserror::Error;
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its operations.
     pub operations: Vec<Operation>,
-    /// Operations that only prepare: the states between them are not looked at.
+    /// The number of operations at the beginning that only prepare: states between them are not
+    /// looked at.
     pub setup: usize,
 }
 
-/// A line of a workload that is not of the grammar.
+/// A line that is not part of the grammar.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("line {number}: '{line}': {why}")]
 pub struct BadLine {
-    /// Where, from 1 on.
+    /// Its number, from 1 on.
     pub number: usize,
     /// The line.
     pub line: String,
@@ -34,20 +34,20 @@ pub struct BadLine {
     pub why: String,
 }
 
-/// What a file of workloads holds.
+/// The contents of a file of workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ace {
     /// The workloads that can be run.
     pub workloads: Vec<Workload>,
-    /// Those that cannot, with the reason: a file that was never opened, a directory moved into
-    /// itself.
+    /// The names of those that cannot, with the reason: a file that was never opened, a directory
+    /// moved into itself.
     pub skipped: Vec<(String, String)>,
 }
 
 /// Reads a file of workloads.
 ///
 /// # Errors
-/// The first line that is not of the grammar.
+/// The first line that is not part of the grammar.
 pub fn parse(text: &str) -> Result<Ace, BadLine> {
     let mut ace = Ace::default();
     let mut reader: Option<Reader> = None;
@@ -131,7 +131,7 @@ impl Reader {
         self.impossible.get_or_insert(why);
     }
 
-    /// The path, where it must exist.
+    /// A path that must exist; else the workload is skipped.
     fn existing(&mut self, path: &str) -> Path {
         if !self.tree.contains_key(path) {
             self.cannot(format!("{path} does not exist"));
@@ -228,7 +228,7 @@ impl Reader {
     }
 
     fn close(&mut self, path: &str) {
-        // A name that was moved or removed meanwhile: the file stays open to the end.
+        // If the name was moved or removed meanwhile, the file stays open to the end.
         if self.open.remove(path) && self.tree.contains_key(path) {
             self.push(Operation::Close(Path::plain(path)));
         }

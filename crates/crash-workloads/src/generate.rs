@@ -1,5 +1,5 @@
-//! Workloads of our own: ACE's (the same operations, files and promises, for one and two
-//! operations), sequences over a small tree that is on stable storage already, and random ones.
+//! Workloads of our own: ACE's (the same operations, files and promises as its workloads of one and
+//! two operations), sequences on a small tree that is already on stable storage, and random ones.
 
 mod ace;
 mod cases;
@@ -64,9 +64,8 @@ pub fn random(count: usize, seed: u64) -> Vec<Workload> {
     )
 }
 
-/// `count` workloads of programs that flush what they do, mostly: files made, files that replace
-/// others, and a log that grows behind an indirect block, with something else and a sync now and
-/// then.
+/// `count` workloads of programs that flush most of what they do: new files, files that replace
+/// others, a log that grows beyond an indirect block, and now and then another operation or a sync.
 pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
     grow(
         "flushed",
@@ -77,7 +76,7 @@ pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
             for _ in 0..4 + random.usize(..8) {
                 match random.usize(..8) {
                     0 => operations.push(grown.operation(random)),
-                    // What is kept ready goes back, and to others.
+                    // A sync gives back what was kept ready, for other files to use.
                     1 => operations.push(Operation::Sync),
                     _ => grown.flushed(random, operations),
                 }
@@ -86,8 +85,8 @@ pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
     )
 }
 
-/// `count` sessions of more than 200 operations, in which something is flushed after every seven or
-/// so.
+/// `count` sessions of more than 200 operations. After about every seven of them something is
+/// flushed.
 pub fn long(count: usize, seed: u64) -> Vec<Workload> {
     const OPERATIONS: usize = 200;
     grow(
@@ -110,7 +109,7 @@ pub fn long(count: usize, seed: u64) -> Vec<Workload> {
     )
 }
 
-/// `count` operations on a tree of these directories and files.
+/// `count` random operations on a tree of these directories and files.
 pub fn more(
     directories: Vec<String>,
     files: Vec<String>,
@@ -121,8 +120,8 @@ pub fn more(
     (0..count).map(|_| grown.operation(random)).collect()
 }
 
-/// `count` workloads that `more` makes longer, each with a seed of its own: other ones for another
-/// `spread` of the seeds.
+/// `count` random workloads, to each of which `more` adds operations, each with a seed of its own.
+/// Kinds with different `spread` use different seeds.
 fn grow(
     kind: &str,
     spread: u64,
@@ -139,7 +138,7 @@ fn grow(
     name(workloads.collect(), kind, seed as usize, tree().len())
 }
 
-/// Puts workloads into an order that depends on the seed only, so that the first ones are of every
+/// Shuffles workloads in a way that depends on the seed only, so that the first ones are of every
 /// sort.
 pub fn shuffle(workloads: &mut [Workload], seed: u64) {
     let mut random = Random::with_seed(seed);
@@ -220,7 +219,7 @@ fn tree_cores() -> Vec<Operation> {
     cores
 }
 
-/// What an operation is about, for what follows it.
+/// The path that an operation changes, for the promise that follows it.
 fn subject(operation: &Operation) -> Path {
     match operation {
         Operation::Create(path, _)

@@ -1,17 +1,17 @@
-//! What the explorer of crash states runs: lists of operations, and nothing that runs them.
+//! Workloads for the explorer of crash states: lists of operations, and nothing that runs them.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`ace`] | a workload; ACE's, read as CrashMonkey's generator writes them |
-//! | [`generate`] | sequences of one and two operations, random ones, families around one thing each, and those that prefer what was not reached |
+//! | [`ace`] | the type of a workload; reading those that CrashMonkey's generator ACE writes |
+//! | [`generate`] | generated ones: one and two operations, random, by feedback, families of scripts |
 //! | [`scripts`] | sequences that were written by hand |
-//! | [`provoking`] | one script for each of many rules, written by those who know the rule |
-//! | [`rules`] | the rules that they are about |
+//! | [`provoking`] | scripts that were each written to show the lack of one rule |
+//! | [`rules`] | a list of all rules |
 //!
 //! # Invariants
 //!
 //! * The same seed gives the same workloads.
-//! * Nothing here opens an image: what a workload came by is told by whoever ran it
+//! * Nothing here opens an image. The caller runs workloads, and says what they came by
 //!   ([`generate::guided`]).
 
 pub mod ace;

@@ -1,13 +1,12 @@
-//! Operations that show what a rule of the layout prevents, one script for each of many rules:
-//! written by those who know the rule.
+//! Scripts that were each written, with knowledge of the rule, to show what one rule prevents.
 //!
-//! The explorer's own workloads must find a rule that is switched off without these; they tell a
-//! rule that no workload reaches from one that nothing needs.
+//! The explorer's own workloads should find a rule that is switched off without these scripts. If
+//! they do not, a script tells whether they fail to reach the rule or nothing needs it.
 
 use backstitch_formats::{ExtRule, Rule};
 use backstitch_rules::{Id, Site};
 
-/// A small tree with shared attributes, a part of which is not on the disk.
+/// A small tree with shared attributes. A part of it is not on the disk.
 macro_rules! tree {
     () => {
         "mkdir A; mkdir A/d; creat A/f; write A/f 0 9000; link A/f A/g; setacl A; creat A/h; sync; creat A/d/i; mkdir A/e; \
@@ -25,8 +24,8 @@ macro_rules! long {
     };
 }
 
-/// Enough deferred work, with nothing to do, for a second of the file system's clock: then it looks
-/// for inodes with nothing under way.
+/// Deferred work with nothing to do, for a second of the file system's clock. After that the file
+/// system looks for inodes with nothing under way.
 macro_rules! a_second {
     () => {
         "work; work; work; work; work; work; work; work; work; work; \
@@ -40,7 +39,7 @@ macro_rules! a_second {
 
 pub(crate) use {a_second, long};
 
-/// A directory without room for a further long name in its block.
+/// A directory without room for another long name in its block.
 macro_rules! full_b {
     () => {
         concat!(
@@ -55,7 +54,7 @@ macro_rules! full_b {
     };
 }
 
-/// As many more of them as it takes until leaves of its index are split.
+/// Adds names to it until leaves of its index are split.
 macro_rules! more_b {
     () => {
         concat!(
@@ -76,8 +75,8 @@ macro_rules! more_b {
     };
 }
 
-/// A name that fills, with another one and what `crossing` puts before them, a directory up to four
-/// bytes before its second sector.
+/// A name that, with another one and the names that `crossing` puts before them, fills a directory
+/// up to four bytes before its second sector.
 macro_rules! padding {
     () => {
         "pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp\
@@ -86,15 +85,15 @@ macro_rules! padding {
     };
 }
 
-/// The name whose number ends the first sector.
+/// The name whose entry has its inode number at the end of the first sector.
 macro_rules! crosses {
     () => {
         "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr"
     };
 }
 
-/// Names of foreign make: they cross two sectors of their block, one of them with its number in the
-/// first and its type in the second.
+/// Names as another driver may write them: their entries cross the sectors of the block. One has
+/// its inode number in the first sector and its type in the second.
 macro_rules! crossing {
     () => {
         concat!(
@@ -116,7 +115,7 @@ macro_rules! crossing {
 /// The scripts, by rule.
 macro_rules! scripts {
     ($($registry:ident :: $rule:ident => $script:expr;)*) => {
-        /// All of them.
+        /// All scripts.
         pub const ALL: &[Provoking] = &[$(Provoking { rule: $registry::$rule.id(), script: $script },)*];
     };
 }
@@ -126,9 +125,9 @@ macro_rules! scripts {
 pub struct Provoking {
     /// The rule.
     pub rule: Id,
-    /// Operations on an empty file system of 1024-byte blocks, separated by `;`, as
-    /// `crash fs --script` takes them. `index` has a foreign checker give the directories an index
-    /// on the disk, with nothing mounted; what comes before `blocks` is done while blocks are
+    /// Operations on an empty file system of 1024-byte blocks, separated by `;`, as `crash fs
+    /// --script` takes them. At `index`, with nothing mounted, a foreign checker gives the
+    /// directories an index on the disk. What comes before `blocks` is done while blocks are
     /// written wholly or not at all, and is not looked at.
     pub script: &'static str,
 }
@@ -140,8 +139,8 @@ impl Provoking {
         site.map(Site::name).unwrap_or_default()
     }
 
-    /// Whether it shows where the power fails again while the reclaim is at work on what a crash
-    /// left.
+    /// Whether the lack of the rule shows when the power fails again while the reclaim works on
+    /// what a crash left.
     pub fn is_in_recovery(&self) -> bool {
         [
             Rule::ReclaimOrphansAfterParents.id(),
@@ -163,21 +162,23 @@ impl Provoking {
         .contains(&self.rule)
     }
 
-    /// Whether it shows only where inodes are forgotten at once, or in more states than an
-    /// exhaustive exploration has time for: the ablation has worlds and rounds for that.
+    /// Whether the lack of the rule shows only if inodes are forgotten at once, or in more states
+    /// than an exhaustive exploration has time for. The ablation has worlds and rounds for such
+    /// rules.
     pub fn is_for_ablation(&self) -> bool {
         [
             Rule::RememberedWhileNamed.id(),
             Rule::NameIsPendingUntilReach.id(),
-            // Found, but only after half the time that all others take together.
+            // Found by an exhaustive exploration, but that takes half the time of all others
+            // together.
             Rule::MovedOnlyInOneLeaf.id(),
             Rule::MovingAgainAfterMark.id(),
         ]
         .contains(&self.rule)
     }
 
-    /// Whether the states that a crash leaves are right, and only what the reclaim makes of them is
-    /// not.
+    /// Whether, without the rule, the states that a crash leaves are right, and only the reclaim
+    /// makes them wrong.
     pub fn needs_reclaim(&self) -> bool {
         let leaves_no_hint = [
             Rule::ReplacingAfterMark.id(),
@@ -191,7 +192,7 @@ impl Provoking {
         leaves_no_hint || self.is_in_recovery()
     }
 
-    /// Whether it is in what is done only where scopes are atomic, as they are under a journal.
+    /// Whether the rule belongs to code that runs only where scopes are atomic, as under a journal.
     pub fn needs_atomic_scopes(&self) -> bool {
         [
             ExtRule::SplitGetsEntry.id(),
@@ -202,8 +203,8 @@ impl Provoking {
         .contains(&self.rule)
     }
 
-    /// Whether it is in what is done only where sectors are written wholly or not at all, and not
-    /// blocks.
+    /// Whether the rule belongs to code that runs only where sectors, and not blocks, are written
+    /// wholly or not at all.
     pub fn needs_torn_blocks(&self) -> bool {
         [
             Rule::TailCutAfterHead.id(),
@@ -220,8 +221,8 @@ impl Provoking {
         .contains(&self.rule)
     }
 
-    /// Whether it takes more use of the file system while the reclaim is under way than an
-    /// exhaustive exploration has time for.
+    /// Whether the lack of the rule shows only with more use of the file system during the reclaim
+    /// than an exhaustive exploration has time for.
     pub fn needs_much_use(&self) -> bool {
         [
             Rule::ReclaimToldOfAttributes.id(),
@@ -253,7 +254,7 @@ scripts! {
     Rule::SizeAfterFilledEnd => "mkdir A; creat A/f; sync; truncate A/f 500; write A/f 100 50; append A/f 100";
     Rule::SizeAfterHole => "mkdir A; creat A/f; write A/f 0 6000; punch A/f 1024 5000; truncate A/f 1024";
     Rule::SizeAfterZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; truncate A/f 5000";
-    // Entries of an indirect block are on the disk, the size that covers them is not.
+    // Entries of an indirect block are on the disk, but the size that covers them is not.
     Rule::GrowthDropsLeftovers => "creat f; write f 0 14000; sync; write f 14000 6000; round; round; cut; truncate f 40000; fsync f";
 
     Rule::UnbornInodeAfterEntries => "creat old; write old 0 60000; sync; unlink old; sync; creat f; write f 0 14336; round; \
@@ -285,7 +286,7 @@ scripts! {
     Rule::NewDirectoryBlockIsNoted => concat!(full_b!(), "; mkdir A; creat A/g; sync; creat B/", long!(), "4; link A/g B/", long!(), "5; unlink A/g");
     Rule::MovedDirectoryReachIsNoted => "mkdir A; mkdir B; sync; mkdir A/d; creat A/d/f; rename A/d B/d; fsync B/d/f";
 
-    // Names that can be reached.
+    // Reachable names.
     Rule::ReachIncludesPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; link A/f B/", long!(), "4; unlink A/f");
     Rule::ReachIncludesParents => "mkdir A; creat A/f; sync; mkdir D; mkdir D/e; link A/f D/e/g; unlink A/f";
     Rule::ClearingAfterOtherReach => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; unlink A/f";
@@ -366,19 +367,20 @@ scripts! {
 
     // What is remembered of an inode, and of a directory.
     Rule::RememberedWhileNamed => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; round; work; work; unlink A/f";
-    // All that is the moved directory's own is on the disk, and is forgotten; the one that it
-    // replaced, in another block of inodes, still has its mark there when it moves on.
+    // All of the moved directory is on the disk, and it is forgotten. The directory that it
+    // replaced is in another block of inodes, and still has its mark there when the moved one moves
+    // on.
     Rule::RememberedWhileCleared => concat!("mkdir A; mkdir B; mkdir B/1; mkdir B/2; mkdir B/3; mkdir B/4; mkdir B/5; mkdir B/6; mkdir B/7; mkdir B/8; \
          mkdir B/D; sync; rename A B/D; mkdir A; fsync A; fsync B/D; ", a_second!(), "rename B/D A");
     Rule::RecentKeptWhileLive => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/f; unlink A/x; creat A/f";
 
-    // The index on the disk, which only an ordering with atomic scopes keeps.
+    // The index on the disk, which is kept only under an ordering with atomic scopes.
     ExtRule::SplitGetsEntry => concat!(full_b!(), "; sync; ", more_b!());
     ExtRule::SplitAtBorder => concat!(full_b!(), "; sync; ", more_b!());
     ExtRule::IndexEntryInOrder => concat!(full_b!(), "; sync; ", more_b!());
     Rule::ExchangeBoth => "mkdir A; mkdir B; creat A/f; creat B/g; sync; exchange A/f B/g";
 
-    // Order between the sectors of a block, where these are what is written wholly or not at all.
+    // Order between the sectors of a block, where sectors are the unit of writing.
     Rule::TailCutAfterHead => concat!("creat ", long!(), "1; creat ", long!(), "2");
     Rule::NameAfterTailCut => concat!("creat ", long!(), "1; creat ", long!(), "2; fsync ", long!(), "2");
     Rule::TailHeadAfterPending => concat!(crossing!(), "; blocks; unlink B/", long!(), "2; creat B/", long!(), "3");

@@ -1,20 +1,21 @@
-//! Workloads with names: sequences of operations that show what a rule of the engine prevents,
-//! where sequences of one operation and random ones seldom do. Each says what it is about. They are
-//! explored by default.
+//! Named workloads that were written by hand: sequences of operations that show what a rule of the
+//! engine prevents, where single operations and random workloads seldom do. Each has a comment on
+//! its subject. They are explored by default.
 
 use crate::ace::Workload;
 use crate::provoking::{self, a_second, long};
 use backstitch_crash_core::operation::{Operation, parse_script};
 
-/// Behind the end that a file has on the disk are blocks of an indirect block that stays, and of one
-/// that goes: the longer size waits for zeros, and these for what brings the blocks.
+/// Beyond the end that a file has on the disk are blocks of an indirect block that stays, and of
+/// one that is freed. The larger size waits for zeros there, and these wait for what adds the
+/// blocks.
 const BEHIND_THE_END: &str = "creat f; write f 0 14336; sync; truncate f 14000; truncate f 400000; write f 20000 2000; write f 300000 2000";
 
-/// A name, and operations on an empty file system of 1024-byte blocks. What comes before the first
-/// `sync` only prepares.
+/// For each script its name, and operations on an empty file system of 1024-byte blocks. What comes
+/// before the first `sync` only prepares.
 const SCRIPTS: &[(&str, &str)] = &[
-    // Growth behind a double indirect block that is on the disk: what an existing leaf and a new
-    // one lead to.
+    // Growth beyond a double indirect block that is on the disk, through an existing leaf and
+    // through a new one.
     (
         "deep-leaf-grows",
         "creat foo; write foo 300000 1000; sync; write foo 310000 3000; fsync foo; write foo 320000 900",
@@ -28,8 +29,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "creat old; write old 0 60000; sync; unlink old; creat foo; write foo 300000 1000; sync; write foo 310000 3000; \
          write foo 600000 2000",
     ),
-    // Appends that are flushed, behind an indirect block that goes to a new place each time, up to
-    // the next one.
+    // Flushed appends beyond an indirect block, which moves to a new place each time, until the
+    // next one is needed.
     (
         "flushed-log-crosses-a-leaf",
         "creat log; append log 13000; sync; append log 300; fsync log; append log 200; fsync log; append log 260000; fsync log; \
@@ -40,13 +41,13 @@ const SCRIPTS: &[(&str, &str)] = &[
         "creat log; append log 13000; sync; append log 900; fsync log; append log 1200; fsync log; append log 1200; fsync log; \
          unlink log; work; creat other; write other 0 9000; fsync other",
     ),
-    // A file that is not on the disk grows behind its indirect block.
+    // A file that is not on the disk yet grows beyond its indirect block.
     (
         "unborn-file-grows",
         "creat old; write old 0 40000; sync; unlink old; sync; creat f; write f 0 14000; append f 1500; append f 700; fsync f; \
          creat g; write g 0 15000; work; append g 1500; append g 1024; truncate g 13000; append g 3000",
     ),
-    // Attributes in a block of their own, changed where they are, shared and parted.
+    // Attributes in a block of their own: changed in place, shared, and separated.
     (
         "attributes-in-place",
         "creat foo; setxattr foo user.a x; sync; setxattr foo user.a y; fsync foo; setxattr foo user.a z; fsync foo",
@@ -70,7 +71,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "hole-is-synced",
         "creat f; write f 0 20000; sync; punch f 100 700; fsync f; punch f 13000 4000; fsync f; punch f 0 20000; fsync f",
     ),
-    // Fields that change twice in one second, in different bytes.
+    // Fields that change twice within a second, in different bytes.
     (
         "fields-change-by-bytes",
         "creat f; sync; truncate f 512; truncate f 513; chown f 256 256; chown f 257 257; chmod f 400; chmod f 77; chmod f 377",
@@ -94,7 +95,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "mkdir A; mkdir B; creat A/f; creat A/g; creat B/h; mkdir B/d; sync; exchange A/f A/g; fsync A; unlink A/f; work; \
          exchange A/g B/h; fsync B",
     ),
-    // A second name in a block that its directory does not have yet.
+    // A second name, in a block that its directory does not have on the disk yet.
     (
         "second-name-in-a-new-block",
         concat!(
@@ -109,7 +110,7 @@ const SCRIPTS: &[(&str, &str)] = &[
             "4; link A/g B/g; unlink A/g; fsync B/g",
         ),
     ),
-    // Names with a past.
+    // Names that were moved, removed and made again.
     (
         "moved-and-removed",
         "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g; unlink B/g; creat A/f; work; rename A/f B/g; creat A/f",
@@ -123,8 +124,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "directory-emptied",
         "mkdir A; mkdir D; creat D/f; creat D/t; sync; rename D/f A/f; link D/t A/t; unlink D/t; rmdir D; work; mkdir D",
     ),
-    // What the recovery takes away of two names is gone once somebody has synced the directory that
-    // had it.
+    // Of a directory's two names recovery removes one. It is gone once the directory in which it
+    // was has been synced.
     (
         "second-name-is-taken-away",
         "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d; crash 1; fsync A; creat A/x; crash 2; fsync B/d; fsync A",
@@ -134,8 +135,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "creat a; write a 0 3000; sync; creat b; append b 100; fsync b; creat c; append c 700; rename c a; creat d; append d 900; \
          rename d b; fsync b",
     ),
-    // What is remembered of an inode after a second, though some of it is not on the disk: what a
-    // sync of another one has written of the same block is.
+    // What is remembered of an inode after a second, though it is not wholly on the disk: a sync of
+    // another inode has written a part of the same block.
     (
         "a-second-after-a-link",
         concat!(
@@ -200,8 +201,8 @@ const SCRIPTS: &[(&str, &str)] = &[
             "fsync f"
         ),
     ),
-    // What `fsync` waits for: a time that came a second later than the one on the disk, the oldest
-    // of many changes, a removal alone.
+    // What `fsync` waits for: a time one second later than that on the disk, the oldest of many
+    // changes, a removal alone.
     (
         "fsync-waits-for-times",
         concat!(
@@ -221,19 +222,20 @@ const SCRIPTS: &[(&str, &str)] = &[
         "fsync-of-directory-waits-for-removal",
         "mkdir A; creat A/f; creat A/g; sync; unlink A/f; fsync A",
     ),
-    // A directory takes an empty one's name elsewhere: a recovery that finds both names keeps the
-    // new one, and leads `..` there by itself.
+    // A directory takes an empty one's name in another directory. A recovery that finds both names
+    // keeps the new one, and by itself makes `..` lead there.
     (
         "taken-name-after-parent-link",
         "mkdir A; mkdir B; mkdir A/d; mkdir B/e; sync; rename A/d B/e",
     ),
-    // A mount: its record and its mark are two sectors.
+    // A mount writes its record and its mark into two sectors.
     (
         "mark-after-record",
         "mkdir A; creat A/f; sync; remount; creat A/g",
     ),
-    // A crash leaves a directory with two names. Its old one is taken away, and is not gone from
-    // the disk yet when it is made again, elsewhere in its block, or the directory moves on.
+    // A crash leaves a directory with two names, and the reclaim removes the old one. Before that
+    // removal is on the disk the name is made again, elsewhere in its block, or the directory moves
+    // on.
     (
         "reclaimed-name-is-removal",
         "mkdir A; mkdir B; creat A/x; creat A/y; mkdir A/d; unlink A/x; sync; rename A/d B/d; round; round; round; cut; \
@@ -249,43 +251,45 @@ const SCRIPTS: &[(&str, &str)] = &[
         "nameless-directory-below",
         "mkdir A; sync; mkdir A/b; round; round; cut; rmdir A",
     ),
-    // It moves on before anybody has looked for its names.
+    // The directory moves on before the reclaim has looked for its names.
     (
         "directories-wait-for-names",
         "mkdir A; mkdir B; mkdir C; mkdir A/d; sync; rename A/d B/d; round; round; round; cut; rename B/d C/d; mkdir C/d/e",
     ),
-    // Two directories above its new place have moved out of the one that moves, the upper one with the
-    // lower one in it: either may still be there on the disk.
+    // Two directories above a directory's new place were moved out of that directory, the lower one
+    // within the upper one. On the disk either may still be in it.
     (
         "new-name-after-names-above-3",
         "mkdir M; mkdir M/p; mkdir M/q; mkdir M/p/A; mkdir M/p/A/s; mkdir M/q/B; mkdir O; sync; rename M/p/A M/q/B/A; \
          rename M/q/B O/B; rename M O/B/A/s/M",
     ),
-    // A directory took an empty one's name and has two after a crash, the older one in the directory that
-    // then moves below it. Its `..` is rewritten before that name goes: the move would be quicker.
+    // A directory took an empty one's name and has two names after a crash, the older one in a
+    // directory that is then moved below it. Its `..` is rewritten before the older name goes; the
+    // move would be quicker.
     (
         "new-name-after-names-above-2",
         "mkdir A; mkdir B; mkdir A/d; mkdir B/d; sync; rename A/d B/d; round; round; cut; rename A B/d/a",
     ),
-    // Likewise, and it moves on over its own first name.
+    // Likewise, but it is moved over its own first name.
     (
         "reclaim-orphans-after-parents-2",
         "mkdir A; mkdir B; mkdir B/D; sync; rename A B/D; mkdir A; fsync A; rename B/D A",
     ),
-    // Several names of a file go, one of them by a move within its block, and that one's removal is
-    // a part of the move: the count waits for the oldest of three.
+    // Several names of a file are removed, one of them by a move within its block, which is one
+    // patch with the new name. The count waits for the oldest of three removals.
     (
         "count-after-clearings-2",
         "mkdir A; mkdir B; mkdir C; mkdir D; creat A/f; link A/f B/g; link A/f C/k; link A/f D/m; sync; rename A/f A/h; unlink B/g; \
          unlink D/m; unlink A/h",
     ),
-    // Two files leave a directory before it goes, one of them for a directory that is new.
+    // Two files leave a directory before it is removed, one of them for a new directory.
     (
         "clearing-after-departures-2",
         "mkdir B; mkdir P; mkdir P/D; creat P/D/f; creat P/D/g; sync; mkdir A; rename P/D/f A/f; rename P/D/g B/g; rmdir P/D",
     ),
-    // What a crash left behind the end of a file is freed once all that leads there is gone: entries
-    // of an indirect block, and the inode's pointer, which attributes outside the inode keep back.
+    // What a crash left beyond the end of a file is freed once everything that leads there is
+    // cleared: entries of an indirect block, and the inode's pointer, which attributes outside the
+    // inode delay.
     (
         "reclaim-frees-after-unmapping-2",
         "creat f; write f 0 14336; fsync f; truncate f 14000; truncate f 400000; write f 20000 2000; write f 300000 2000; \
@@ -296,21 +300,23 @@ const SCRIPTS: &[(&str, &str)] = &[
          ; reclaim 9; round; work; round",
     ),
     ("deferred-work-waits-2", BEHIND_THE_END),
-    // An open file has lost its name: when it is closed, its end is a part of another patch.
+    // An open file has lost its name. When it is closed, its freeing becomes a part of another
+    // patch.
     (
         "deferred-work-waits-3",
         "creat z; creat a; creat y; creat f #1; write f 0 5000; sync; open #1; link a b; unlink y; unlink f; round; round; \
          chmod b 600; close #1; work",
     ),
     // The copy of an indirect block is freed before the next step of the same operation, while the
-    // pointer to it is there: under `sync` no later operation begins before that is gone.
+    // pointer to it is still there. Under `sync` no later operation begins before that pointer is
+    // gone.
     (
         "deferred-work-waits-4",
         "creat f; write f 274432 1000; sync; falloc f 275456 300000; fsync f",
     ),
-    // Something is changed while the reclaim has looked at a part of it: after each of its first
-    // steps, for one of them is the right one. A file with a map in several parts; attributes that
-    // are shared, and that are freed and their block used as another thing.
+    // Something is changed while the reclaim has examined a part of it: after each of the reclaim's
+    // first steps, since one of these is the right one. A file with a map in several parts;
+    // attributes that are shared; attributes that are freed and their block reused.
     (
         "reclaim-told-of-map",
         "creat f; write f 0 1000; write f 20000000 1000; sync; creat g; cut; reclaim 1; write f 2048 1000; reclaim 1; \
@@ -331,31 +337,31 @@ const SCRIPTS: &[(&str, &str)] = &[
          sync; mkdir A/m; sync; reclaim 1; unlink A/b; sync; mkdir A/n; sync; reclaim 1; unlink A/c; sync; mkdir A/o; sync; \
          reclaim 1; unlink A/d; sync; mkdir A/p; sync; reclaim 1; unlink A/e; sync; mkdir A/q; sync; reclaim 2",
     ),
-    // A file is cut in steps, and loses its last name between two of them: the disk lists it before
-    // and after.
+    // A file is truncated in steps, and loses its last name between two of them. The disk lists it
+    // as an orphan before and after.
     (
         "listed-keep-their-link",
         "creat f #1; open f; write f 0 5000; sync; truncate-step f 0; log-close; unlink f; log-close; creat h; log-close; creat k",
     ),
-    // A file that is made and removed in one transaction is open until later, when the log has no
-    // copy of its indirect block any more: that block must not hold anything else before the disk
-    // no longer lists the file.
+    // A file that is made and removed in one transaction stays open until the log has no copy of
+    // its indirect block any more. While the disk lists the file, that block must not hold anything
+    // else.
     (
         "listed-were-alive",
         "creat f #1; open #1; write f 16384 1000; unlink f; sync; log-tail; log-tail; close #1; work; creat g; write g 0 3000; fsync g",
     ),
-    // Two new files swap names: neither is to come to the other's without its contents.
+    // Two new files swap names: neither may get the other's name without its own contents.
     (
         "rename-after-contents-2",
         "creat a; append a 100; fsync a; creat b; append b 100; fsync b; sync; creat c; append c 700; creat d; append d 900; exchange c d",
     ),
-    // A file is cut twice within a block and grows: the zeros behind the second end are not those
-    // behind the first.
+    // A file is truncated twice within a block and grows: the zeros beyond the second end are other
+    // bytes than those beyond the first.
     (
         "size-after-zeroed-tail-2",
         "creat f; write f 0 3000; sync; truncate f 700; truncate f 100; truncate f 5000",
     ),
-    // Logs: blocks of directories become those of files and the other way round, growth and
+    // Logs: blocks of directories become blocks of files and the other way round, growth and
     // removal.
     (
         "log-of-reuse",
@@ -367,7 +373,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "log-of-reuse-at-once",
         "creat k; write k 0 3000; unlink k; work; creat m; write m 0 3000; fsync m",
     ),
-    // Where the file system is in a file of another one, whose holes get blocks as it needs them.
+    // For a file system in a file of another one, whose holes get blocks on demand.
     (
         "stack-grows",
         "mkdir d; creat d/f; append d/f 3000; sync; append d/f 15000; rename d/f g; truncate g 500; unlink g",
@@ -414,14 +420,14 @@ const SCRIPTS: &[(&str, &str)] = &[
      engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
      disengage 4",
     ),
-    // Overwritten where the file on the disk has no block yet, or ends before.
+    // Overwriting at offsets where the file on the disk has no block yet, or ends before.
     (
         "groups-in-new-contents",
         "creat f; creat g; write g 0 500; sync; append f 3000; engage 1; write f 0 100; disengage 1; depend 2 1; engage 2; creat x; \
      disengage 2; truncate g 900; engage 3; write g 600 100; disengage 3; depend 4 3; engage 4; creat y; disengage 4",
     ),
-    // Likewise, in a file to which both happened: a block came after it had become longer, or it
-    // became longer once a hole was filled.
+    // Likewise, in a file to which both happened: a block was added after it had become longer, or
+    // it became longer after a hole was filled.
     (
         "group-after-shown-contents",
         "creat g; write g 0 500; sync; truncate g 900; append g 3000; engage 1; write g 1500 100; disengage 1; depend 2 1; \
@@ -440,7 +446,7 @@ const SCRIPTS: &[(&str, &str)] = &[
             "engage 1; write a 100 100; disengage 1; sync-group 1",
         ),
     ),
-    // A write that changes no size and no time: nothing else is waited for with it.
+    // A write that changes neither size nor time, so that nothing else makes it wait.
     (
         "groups-overwritten-and-synced",
         "creat b; write b 0 3000; sync; engage 1; write b 0 900; disengage 1; sync-group 1",
@@ -457,7 +463,7 @@ const SCRIPTS: &[(&str, &str)] = &[
 /// All of them, and those that were written for one rule of the layout each.
 pub fn workloads() -> Vec<Workload> {
     let rules = provoking::ALL.iter().map(|p| (p.name(), p.script));
-    // Those need a foreign checker, or a mount before this one.
+    // These need a foreign checker, or an earlier mount.
     let rules =
         rules.filter(|(_, script)| !script.contains("index ") && !script.contains("blocks;"));
     let named = SCRIPTS
@@ -469,8 +475,8 @@ pub fn workloads() -> Vec<Workload> {
         .collect()
 }
 
-/// What makes an image with names that cross the sectors of their blocks, and those that were
-/// written for one rule each and begin with it.
+/// A workload that makes an image with names that cross the sectors of their blocks, and the
+/// workloads for one rule each that begin on it.
 pub fn on_crossing_names() -> Option<(Workload, Vec<Workload>)> {
     let parted = provoking::ALL.iter().filter_map(|p| {
         let (before, after) = p.script.split_once("blocks; ")?;

@@ -1,5 +1,5 @@
-//! ACE's workloads: one or two operations on files of known names, with what must be there for
-//! them, each with a promise.
+//! ACE's workloads: one or two operations on a fixed set of names, preceded by operations that make
+//! what they need, each followed by a promise.
 
 use std::collections::BTreeMap;
 
@@ -35,25 +35,25 @@ pub(super) fn workloads(length: usize) -> Vec<Vec<Operation>> {
     }
     workloads
 }
-/// What follows an operation.
+/// The flush that follows an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Promise {
     Nothing,
     Sync,
-    /// Of a file or directory, which is made where it is not there.
+    /// Of a file or directory, which is made first if it does not exist.
     Fsync(&'static str),
-    /// Of what was written through a mapping.
+    /// Of a file that was written through a mapping.
     Fdatasync(&'static str),
 }
 
-/// An operation of ACE, without what must be there for it.
+/// An operation of ACE, without those that make what it needs.
 #[derive(Clone, Debug)]
 enum Core {
     Create(&'static str),
-    /// Makes it with 32 KiB.
+    /// Makes a file of 32 KiB.
     Fill(&'static str),
     Mkdir(&'static str),
-    /// The file has 32 KiB already.
+    /// Changes a file of 32 KiB.
     Change(&'static str, Change),
     Link(&'static str, &'static str),
     Rename(&'static str, &'static str),
@@ -131,7 +131,7 @@ fn cores() -> Vec<Core> {
     cores
 }
 
-/// The file beside one, where ACE has one.
+/// The other file of the same directory, where ACE has one.
 fn sibling(path: &str) -> Option<&'static str> {
     Some(match path {
         "foo" => "bar",
@@ -177,7 +177,7 @@ fn promises(core: &Core) -> Vec<Promise> {
     found
 }
 
-/// A workload in the making, with what exists by now.
+/// A workload under construction, with the names that exist by now.
 #[derive(Clone, Debug, Default)]
 struct Builder {
     operations: Vec<Operation>,
@@ -212,7 +212,7 @@ impl Builder {
             .push(Operation::Write(Path::plain(path), 0, data));
     }
 
-    /// Adds an operation with what must be there for it; `false` where it cannot be.
+    /// Adds an operation and those that make what it needs; `false` if it is impossible.
     fn core(&mut self, core: &Core) -> bool {
         let plain = Path::plain;
         let operation = match core {
@@ -279,7 +279,8 @@ impl Builder {
         true
     }
 
-    /// Directories move only while ACE's names for what is in them stay known: empty.
+    /// Directories are moved only if they are empty, since ACE's names for their contents would
+    /// change.
     fn rename_directory(&mut self, from: &'static str, to: &'static str) -> bool {
         let inside = |path: &&&str| path.len() > from.len() && path.starts_with(from);
         if self.tree.contains_key(to) || self.tree.keys().filter(inside).count() > 0 {

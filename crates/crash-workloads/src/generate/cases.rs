@@ -1,9 +1,8 @@
-//! Named families of scripts: each is a few operations around one thing that random workloads
-//! seldom reach.
+//! Named families of scripts. Each consists of a few operations around one subject that random
+//! workloads seldom reach.
 //!
-//! What stands before `;;` in a script is done first and not looked at. Blocks are of 1024 bytes:
-//! twelve are in the inode, 256 more behind an indirect block, then those behind a double and a
-//! triple one.
+//! In a script, what comes before `;;` is done first and not looked at. Blocks have 1024 bytes: the
+//! inode maps twelve, an indirect block 256 more, and a double and a triple one those after that.
 
 mod fragments;
 mod power;
@@ -11,9 +10,9 @@ mod power;
 use crate::ace::Workload;
 use backstitch_crash_core::operation::parse_script;
 
-/// A family: its name, what it is about, and its scripts.
+/// A family: its name, its subject, and its scripts.
 pub struct Family {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// What its scripts do, in a few words.
     pub about: &'static str,
@@ -128,14 +127,14 @@ fn own(scripts: &[&str]) -> Vec<String> {
     scripts.iter().map(|script| (*script).to_owned()).collect()
 }
 
-/// A file that was removed: what its blocks held must not show again.
+/// A file that was removed. Its old contents must not show in other files.
 const REMAINS: &str = "creat old; write old 0 40000; sync; unlink old; sync; ";
 
-/// Steps of deferred work, with nothing to do, that take a second of the explorer's clock.
+/// How many steps of deferred work with nothing to do take a second of the explorer's clock.
 const WORK_OF_A_SECOND: usize = 60;
 
-/// Everything that can be done to one file or directory once more after it was flushed: what is not
-/// noted for the second flush is not there after it.
+/// Each change to a file or directory is made and flushed twice. If the file system does not note
+/// the second change for the flush, it is missing after a crash.
 fn flushes() -> Vec<String> {
     let changes = [
         ("setxattr foo user.a x", "setxattr foo user.a y"),
@@ -186,7 +185,7 @@ fn flushes() -> Vec<String> {
             ));
         }
     }
-    // A second later, or the time that is lost could not be told from the one before it.
+    // The second change comes a second later, since its time must differ from the first one's.
     let second = "work; ".repeat(WORK_OF_A_SECOND);
     for change in ["utimes foo 1000 2000", "write foo 0 1000", "chmod foo 600"] {
         for flush in ["fsync foo", "sync"] {
@@ -233,14 +232,14 @@ fn flushes() -> Vec<String> {
     scripts
 }
 
-/// The first blocks behind indirect blocks of each depth, as bytes from the file's beginning.
+/// The offsets at which indirect blocks of each depth begin to map, in bytes.
 const DEPTHS: [(&str, u64); 3] = [
     ("single", 12 << 10),
     ("double", 268 << 10),
     ("triple", 65_804 << 10),
 ];
 
-/// What one indirect block maps.
+/// Bytes that one indirect block maps.
 const LEAF: u64 = 256 << 10;
 
 fn indirect() -> Vec<String> {
@@ -250,36 +249,36 @@ fn indirect() -> Vec<String> {
         let made = format!("creat foo; write foo {} 1000; sync;; ", at(0));
         let deep = name != "single";
         scripts.extend([
-            // Made: alone, across the border, behind a hole.
+            // A new indirect block: alone, across the border, beyond a hole.
             format!("{REMAINS}creat foo; sync;; write foo {} 1000", at(0)),
             format!("{REMAINS}creat foo; sync;; write foo {} 3000; fsync foo", base - 1500),
             format!("creat foo;; write foo {} 1000; fsync foo; write foo 0 1000; fsync foo", at(9000)),
-            // Extended: an entry more of a leaf that is there.
+            // Growth by an entry of an existing leaf.
             format!("{REMAINS}{made}write foo {} 3000", at(10_000)),
             format!("{made}write foo {} 3000; fsync foo", at(10_000)),
             format!("{made}append foo 3000; fdatasync foo; append foo 2000; fdatasync foo"),
-            // An entry more, below the size.
+            // A new entry below the size.
             format!("{REMAINS}creat foo; write foo {} 1000; sync;; write foo {} 3000; fsync foo", at(20_000), at(5000)),
             format!("creat foo; write foo {} 1000; sync;; falloc foo {} 3000; fsync foo", at(20_000), at(5000)),
-            // Cut: within a block, between blocks, with the indirect block itself.
+            // Truncation: within a block, between blocks, with the indirect block itself.
             format!("creat foo; write foo {} 6000; sync;; truncate foo {}; fsync foo", at(0), at(2500)),
             format!("creat foo; write foo {} 6000; sync;; truncate foo {}; fsync foo", at(0), at(0)),
             format!("creat foo; write foo {} 6000; sync;; truncate foo 0; fsync foo", at(0)),
-            // Cut, with growth in the same unit behind it.
+            // Truncation, then growth in the same unit beyond it.
             format!("creat foo; write foo {} 6000; sync;; truncate foo {}; write foo {} 3000; fsync foo", at(0), at(2500), at(4000)),
             format!("creat foo; write foo {} 6000; sync;; truncate foo {}; append foo 3000", at(0), at(2500)),
             format!("creat foo; write foo {} 6000; sync;; truncate foo 0; write foo {} 3000; fsync foo", at(0), at(1000)),
             format!("creat foo; write foo {} 6000; sync;; truncate foo 100; work; write foo {} 3000; creat bar; write bar 0 9000; fsync bar", at(0), at(1000)),
-            // Holes in a leaf, and a leaf that goes with its last block.
+            // Holes in a leaf, and a leaf that is freed with its last block.
             format!("creat foo; write foo {} 6000; sync;; punch foo {} 2048; write foo {} 3000; fsync foo", at(0), at(1024), at(2000)),
             format!("creat foo; write foo {} 3000; append foo 100; sync;; punch foo {} 5000; fsync foo; write foo {} 2000; fsync foo", at(0), at(0), at(1024)),
-            // Two files that grow in turn share units of the maps of free blocks.
+            // Two files grow in turn, in the same units of the block bitmap.
             format!("creat foo; creat bar; sync;; write foo {} 1000; write bar {} 1000; fsync bar; unlink bar; fsync foo", at(0), at(0)),
             format!("creat foo; write foo {} 2000; sync;; unlink foo; creat bar; write bar 0 3000; fsync bar", at(0)),
         ]);
         if deep {
             scripts.extend([
-                // A second leaf below the block that is there, and the first one taken away.
+                // A second leaf next to the existing one, and removal of the first one.
                 format!("{REMAINS}{made}write foo {} 1000; fsync foo", at(LEAF + 100)),
                 format!("creat foo; write foo {} 1000; write foo {} 1000; sync;; punch foo {} 2000; write foo {} 1000; fsync foo", at(0), at(LEAF), at(0), at(2048)),
                 format!("creat foo; write foo {} 1000; write foo {} 1000; sync;; truncate foo {}; write foo {} 2000; fsync foo", at(0), at(LEAF), at(1024), at(LEAF + 2000)),
@@ -375,7 +374,7 @@ fn moves() -> Vec<String> {
         "mkdir A; mkdir B; mkdir A/d; creat A/d/f; sync;; rename A/d B/d; creat B/d/g; unlink B/d/f; fsync B/d; rename B/d A/e; fsync A",
         "mkdir A; symlink t A/s; creat A/f; sync;; exchange A/s A/f; fsync A; rename A/s A/f; fsync A",
     ]);
-    // New files that trade places, where what is new is probably flushed next.
+    // New files swap names; then, most likely, one of them is flushed.
     for promise in ["", "; fsync b"] {
         scripts.push(format!(
             "creat a; write a 0 3000; sync;; creat b; append b 100; fsync b; creat c; append c 700; creat d; append d 900; \
@@ -383,7 +382,7 @@ fn moves() -> Vec<String> {
         ));
     }
     scripts.extend(names_again());
-    // A directory that is replaced by one from elsewhere, with and without a promise.
+    // A directory is replaced by one from elsewhere, with and without a promise.
     for promise in ["", "; fsync B", "; fsync A/f", "; sync"] {
         scripts.push(format!(
             "mkdir A; mkdir B; mkdir A/f; mkdir A/f/s; mkdir B/f; sync;; rename A/f B/f{promise}; rename B/f A/f{promise}"
@@ -392,11 +391,12 @@ fn moves() -> Vec<String> {
     scripts
 }
 
-/// Names that go and come back, each time in another place of the directory's block.
+/// Names that are removed and made again, each time at another place in the directory's block.
 fn names_again() -> Vec<String> {
     let mut scripts = Vec::new();
     for places in [["x", "f", "g"], ["x", "g", "f"], ["f", "x", "g"]] {
-        // With others between them: free places side by side are joined, and written together.
+        // There are other names between them, since adjacent free places would be joined and
+        // written together.
         let made = places
             .map(|name| format!("creat A/{name}; creat A/{name}2"))
             .join("; ");
@@ -404,7 +404,7 @@ fn names_again() -> Vec<String> {
             "unlink A/f; unlink A/x; creat A/f",
             "unlink A/f; creat A/f; unlink A/f; unlink A/x; creat A/f",
             "unlink A/x; unlink A/f; rename A/g A/f",
-            // The removal waits for another name, in a directory that is not on the disk.
+            // The removal waits for another name, in a directory that is not on the disk yet.
             "mkdir D; link A/f D/h; unlink A/x; unlink A/f; rename A/g A/f",
             "mkdir D; rename A/f D/f; unlink A/x; creat A/f; rename A/f A/g; rename D/f A/f",
         ] {
@@ -414,13 +414,13 @@ fn names_again() -> Vec<String> {
     scripts
 }
 
-/// Names so long that a block holds four of them.
+/// Names so long that a block holds only four of them.
 fn long_name(number: usize) -> String {
     format!("{}{number}", "n".repeat(200))
 }
 
-/// Names in a block that their directory does not have on the disk yet: made there, moved there and
-/// within it, put in the place of others, traded, while those elsewhere go.
+/// Names in a new block of a directory, which is not on the disk yet. They are made there, moved
+/// there and within the block, replace others and are exchanged, while names elsewhere are removed.
 fn in_a_new_block() -> Vec<String> {
     let full: String = (0..4)
         .map(|n| format!("creat B/{}; ", long_name(n)))
@@ -512,7 +512,8 @@ fn index() -> Vec<String> {
 
 fn reuse() -> Vec<String> {
     let mut scripts = own(&[
-        // File, directory, attribute block, indirect block, file.
+        // A block becomes a part of a file, a directory, an attribute block, an indirect block, and
+        // a file again.
         "creat f; write f 0 9000; sync;; unlink f; sync; mkdir D; creat D/x; fsync D/x; unlink D/x; rmdir D; sync; creat g; setxattr g user.a x; fsync g; unlink g; sync; \
          creat h; write h 13000 1000; fsync h; unlink h; sync; creat i; write i 0 9000; fsync i",
         "mkdir D; creat D/x; sync;; unlink D/x; rmdir D; sync; creat f; write f 0 20000; fsync f; truncate f 0; sync; mkdir E; creat E/x; fsync E/x",
@@ -532,20 +533,21 @@ fn reuse() -> Vec<String> {
     scripts
 }
 
-/// Everywhere else a free block is seldom the next one to be used.
+/// Nearly full images: elsewhere a freed block is seldom the next one to be used.
 fn full() -> Vec<String> {
     let scripts = [
-        // An attribute block, and blocks of each kind of one file, become contents.
+        // An attribute block, and all blocks of one file, become contents of another file.
         "setxattr f user.a y; fsync f; removexattr f user.a; fsync f; write g 0 18000; fsync g",
         "setxattr f user.a y; fsync f; unlink f; fsync /; write g 0 18000; fsync g",
         "write f 0 13500; fsync f; truncate f 0; fsync f; write g 0 18000; fsync g",
         "write f 0 13500; fsync f; unlink f; fsync /; write g 0 18000; fsync g",
         "mkdir D/E; creat D/E/x; fsync D/E/x; unlink D/E/x; rmdir D/E; fsync D; write g 0 18000; fsync g",
-        // Contents become a directory, attributes, an indirect block.
+        // Contents become a directory, an attribute block, an indirect block.
         "write f 0 12000; fsync f; truncate f 0; fsync f; mkdir D/E; setxattr D/E user.b z; write g 13000 1000; fsync g; fsync D/E",
-        // A file without a name is closed in a later transaction.
+        // A file without a name is closed in a later transaction than the one that removed the
+        // name.
         "write f 0 9000; fsync f; open f; unlink f; fsync /; close #1; work; write g 0 18000; log-close; sync",
-        // Within one transaction, and one after the other.
+        // Reuse within one transaction, and in consecutive ones.
         "write f 0 12000; fsync f; unlink f; work; write g 0 12000; unlink g; work; creat h; write h 0 12000; fsync h",
         "write f 0 12000; unlink f; work; write g 0 12000; fsync g; truncate g 0; creat h; write h 0 12000; fsync h",
     ];
@@ -554,8 +556,8 @@ fn full() -> Vec<String> {
     scripts.map(|rest| format!("{setup} {rest}")).collect()
 }
 
-/// Files whose inodes are in many blocks of the table, and a log so short that what a recovery does
-/// with them takes several transactions.
+/// Orphans whose inodes are in many blocks of the table, and a log so short that their recovery
+/// takes several transactions.
 fn spread_orphans() -> String {
     let each = |what: &str, step: usize| -> String {
         let files = (0..64).step_by(step);
@@ -574,8 +576,9 @@ fn orphans() -> Vec<String> {
         "creat f; link f g; sync;; open f; unlink f; unlink g; fsync /; creat f; write f 0 3000; fsync f",
         "creat f; setxattr f user.a x; creat g; setxattr g user.a x; sync;; open f; unlink f; sync; setxattr g user.a y; fsync g",
         "creat f; write f 0 20000; sync;; truncate f 100; unlink f; sync; creat g; write g 0 20000; fsync g",
-        // Closed in a later transaction than it lost its name in, when the log has no copy of its
-        // indirect block any more: recovery goes by that block until the freeing is committed.
+        // A file is closed in a later transaction than the one that removed its name, and the log
+        // has no copy of its indirect block any more. Recovery relies on that block until the
+        // freeing is committed.
         "creat f #1; creat g; write f 12288 3000; sync;; open f; unlink f; sync; log-tail; log-tail; close #1; work; write g 0 18000; \
          log-close; sync",
     ]);
@@ -603,7 +606,8 @@ fn cuts() -> Vec<String> {
             "{made}truncate f {cut}; append f 700; truncate f {cut}; append f 1500"
         ));
     }
-    // So long that it takes several steps, with something after the first one.
+    // A file so long that its truncation takes several steps, with something else after the first
+    // one.
     let long = "creat f; write f 0 900; write f 68000000 1000; write f 136000000 1000; sync;; ";
     for rest in [
         "truncate f 100; truncate f 700; fsync f",
@@ -622,7 +626,7 @@ fn cuts() -> Vec<String> {
         "creat f; write f 0 3000; sync;; append f 50; truncate f 2990; append f 2000; truncate f 100; write f 2000 100; fdatasync f",
         "creat f; write f 0 700; sync;; append f 100; append f 100; truncate f 750; append f 30; fsync f",
         "creat f; write f 0 700; sync;; write f 900 100; fsync f; truncate f 600; fdatasync f; write f 800 100; fdatasync f",
-        // Sizes that differ in one byte, then in another one.
+        // Sizes that differ first in one byte, then in another.
         "creat f; write f 0 14000; sync;; truncate f 11776; append f 3072; append f 1",
     ]));
     scripts
@@ -630,7 +634,7 @@ fn cuts() -> Vec<String> {
 
 fn holes() -> Vec<String> {
     own(&[
-        // Written behind the end, where the disk has the file longer still, and zeros there.
+        // Writes beyond the end, where on the disk the file is still longer and has zeros.
         "creat a; falloc a 0 6000; creat b; sync;; truncate a 5500; engage 1; creat x; disengage 1; depend 2 1; engage 2; write a 5600 300; disengage 2",
         "creat a; falloc a 0 6000; creat b; sync;; truncate a 5500; engage 1; write b 0 900; disengage 1; depend 2 1; engage 2; append a 300; disengage 2; sync-group 2",
         "creat f; write f 0 9000; sync;; punch f 1024 3072; fsync f; write f 2048 100; fsync f; punch f 0 9000; fsync f",

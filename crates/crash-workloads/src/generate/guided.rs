@@ -1,8 +1,8 @@
-//! Workloads found by feedback: they are drawn and mutated, run once, and kept where they come by
-//! something that none before did.
+//! Finds workloads by feedback: they are drawn at random or mutated, run once, and kept if they
+//! come by something that no other did before.
 //!
-//! What comes by is for the caller to say. Candidates are made in batches of a fixed size, so that
-//! the result is the same however many threads look at a batch.
+//! The caller says what a workload comes by. Candidates are made in batches of a fixed size, so
+//! that the result does not depend on the number of threads that run a batch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -14,71 +14,73 @@ use super::mutate::Mutator;
 use backstitch_crash_core::operation::{Operation, script};
 use backstitch_mechanisms::Ordering;
 
-/// What a workload is for: sizes and offsets are near the borders that these numbers make.
+/// The image that workloads are for. Sizes and offsets are chosen near the borders that follow from
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Image {
     /// The size of a block.
     pub block_bytes: u64,
     /// The size of the image.
     pub size_bytes: u64,
-    /// The mechanism that it is mounted with.
+    /// The mechanism under which it is mounted.
     pub ordering: Ordering,
 }
 
-/// What a run came by: a rule, how it was come by, and how often, in a bucket.
+/// What a run came by: a rule, in which way, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Feature {
     /// The rule's number.
     pub rule: u16,
-    /// How it was come by: whoever looks numbers the ways.
+    /// The number of the way in which the run came by it. The caller defines these.
     pub how: u8,
-    /// How often: a number for all counts that are alike.
+    /// How often, as the number of a bucket of similar counts.
     pub bucket: u8,
 }
 
-/// A workload to be looked at.
+/// A workload to be run.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// What it does.
+    /// Its operations.
     pub operations: Vec<Operation>,
-    /// How many of them only prepare.
+    /// How many of them, at the beginning, only prepare.
     pub setup: usize,
 }
 
-/// What was seen of a candidate.
+/// What a candidate covers.
 #[derive(Debug)]
 pub struct Covered {
     /// What it came by.
     pub features: BTreeSet<Feature>,
-    /// The engine did not get through it: the explorer has to see that.
+    /// Whether the engine failed in it. The explorer must see that.
     pub is_trouble: bool,
 }
 
-/// Candidates that are made before any of them is looked at.
+/// Candidates of a batch: all of them are made before any is run.
 const BATCH: usize = 64;
 
-/// Candidates that are tried for each workload that is wanted, and in any case.
+/// Candidates that are tried for each workload that is asked for, and the number added to these.
 const TRIES_EACH: usize = 24;
 const TRIES: usize = 512;
 
-/// Candidates at the beginning that are drawn, not mutated, and later the candidates for each that
-/// is drawn.
+/// The first so many candidates are drawn at random. After that one in so many is, and the others
+/// are mutated.
 const DRAWN_FIRST: usize = 64;
 const DRAWN_EVERY: usize = 16;
 
-/// New buckets that a feature of a new kind is worth.
+/// How many features that differ only in the bucket a new kind of feature is worth.
 const NEW_KIND: usize = 32;
 
-/// Features among which the rarest one is looked for.
+/// How many random features are compared to find a rare one.
 const RARE_OF: usize = 12;
 
-/// Says what each of a batch covers.
+/// Runs a batch, and returns what each candidate covers.
 pub type Look<'a, E> = &'a mut dyn FnMut(&[Candidate]) -> Result<Vec<Covered>, E>;
 
-/// Makes `count` workloads for an image. `look` says what each of a batch covers.
+/// Makes `count` workloads for an image. `look` runs a batch and returns what each candidate
+/// covers.
 ///
 /// # Errors
-/// Those of `look`.
+/// The first error of `look`.
 pub fn guided<E>(
     count: usize,
     image: Image,
@@ -114,19 +116,20 @@ pub fn guided<E>(
     Ok(corpus.choose(count, &mutator, &mut random))
 }
 
-/// What was kept.
+/// The candidates that were kept.
 #[derive(Default)]
 struct Corpus {
     kept: Vec<(Candidate, Covered)>,
-    /// How many of all candidates came by a feature, and the kept ones that do.
+    /// For each feature, how many of all candidates came by it, and the indices of the kept ones
+    /// that do.
     features: FxHashMap<Feature, (u64, Vec<usize>)>,
-    /// The same in an order.
+    /// The features, in a fixed order.
     list: Vec<Feature>,
     known: FxHashSet<String>,
 }
 
 impl Corpus {
-    /// Keeps a candidate that covers what none did.
+    /// Keeps a candidate if it covers something that none before did.
     fn offer(&mut self, candidate: Candidate, covered: Covered) {
         let mut is_new = covered.is_trouble;
         for feature in &covered.features {
@@ -149,7 +152,7 @@ impl Corpus {
         self.kept.push((candidate, covered));
     }
 
-    /// A candidate to go on from: in every other case one that covers something rare.
+    /// A candidate to mutate. Every other time it is one that covers something rare.
     fn pick(&self, random: &mut Random) -> Option<&Candidate> {
         if self.kept.is_empty() {
             return None;
@@ -166,8 +169,8 @@ impl Corpus {
         Some(&self.kept[place].0)
     }
 
-    /// As many as are wanted: first what the engine does not get through, then each time what adds
-    /// most to those before; once nothing adds anything, the same again with the others.
+    /// Chooses `count` candidates: first those in which the engine failed, then always the one that
+    /// adds most to those chosen. When none adds anything, a new round begins with the rest.
     fn choose(&self, count: usize, mutator: &Mutator, random: &mut Random) -> Vec<Candidate> {
         let (trouble, mut left): (Vec<usize>, Vec<usize>) =
             (0..self.kept.len()).partition(|place| self.kept[*place].1.is_trouble);
@@ -181,18 +184,20 @@ impl Corpus {
         }
         chosen.truncate(count);
         let mut chosen: Vec<Candidate> = chosen.iter().map(|at| self.kept[*at].0.clone()).collect();
-        // Where not as many different ones were found.
+        // Fills up with random workloads if not enough different ones were found.
         while chosen.len() < count {
             chosen.push(mutator.draw(random));
         }
         chosen
     }
 
-    /// Moves those from `left` to `chosen` that add something to those of this round.
+    /// One round: moves candidates that add something to the others of the round from `left` to
+    /// `chosen`.
     fn choose_among(&self, left: &mut Vec<usize>, count: usize, chosen: &mut Vec<usize>) {
         let mut covered = FxHashSet::default();
         let mut kinds = FxHashSet::default();
-        // What one adds only becomes less: what is on top and still adds as much adds most.
+        // A candidate's worth only falls as others are chosen. So if the top of the heap has not
+        // lost any, it is the best one.
         let worth = |at: usize, covered: &FxHashSet<Feature>, kinds: &FxHashSet<(u16, u8)>| {
             let (candidate, seen) = &self.kept[at];
             let new = seen.features.iter().filter(|f| !covered.contains(f));
@@ -202,7 +207,7 @@ impl Corpus {
                     false => NEW_KIND,
                 })
                 .sum();
-            // Of those that add as much the shortest, and the first.
+            // Of candidates with the same worth the shortest comes first, then the earliest.
             (worth, Reverse(candidate.operations.len()), Reverse(at))
         };
         let mut heap: BinaryHeap<_> = left.iter().map(|at| worth(*at, &covered, &kinds)).collect();

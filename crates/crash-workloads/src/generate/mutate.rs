@@ -1,4 +1,4 @@
-//! Draws workloads of all operations that there are, and changes them.
+//! Draws random workloads of all operations, and mutates workloads.
 
 use backstitch_crash_core::operation::{Data, Operation, Path, parse_script};
 use backstitch_layout::{Allocate, flags};
@@ -10,25 +10,25 @@ use super::guided::{Candidate, Image};
 use super::random::Grown;
 use super::tree;
 
-/// Operations of a workload that are looked at, at most.
+/// The most operations of a workload after those that only prepare.
 const MOST_OPERATIONS: usize = 24;
 
-/// Operations that a new workload has at most.
+/// The most operations of a new workload.
 const DRAWN: usize = 10;
 
-/// Changes that are made at once, at most.
+/// The most changes that one mutation makes.
 const MOST_CHANGES: usize = 4;
 
-/// Blocks that a write has at most: each costs states at every moment.
+/// The most blocks of a write: each block costs states at every moment.
 const MOST_BLOCKS: u64 = 24;
 
-/// The largest image in which a file may take a good part of it.
+/// The largest image of which a single file may take a large part.
 const SMALL_IMAGE_BYTES: u64 = 2 << 20;
 
-/// What comes before: trees, with something in them that random operations seldom make.
+/// Operations that prepare: trees with something in them that random operations seldom make.
 const SETUPS: [&str; 6] = [
     "",
-    // What its blocks held must not show again.
+    // Its old contents must not show in other files.
     "creat old; write old 0 40000; sync; unlink old; sync",
     "write foo 300000 1000; setxattr foo user.a one; setxattr A/foo user.a one; link foo B/l; sync",
     "setacl A; creat A/g; mkdir A/D; creat A/D/x; chattr B/bar A; sync",
@@ -37,7 +37,7 @@ const SETUPS: [&str; 6] = [
     "creat B/LONG1; creat B/LONG2; creat B/LONG3; creat B/LONG4; mkdir B/D; sync",
 ];
 
-/// What an image's journal is before everything else, where it has one.
+/// Operations that come before all others and change the image's journal, if it has one.
 const JOURNALS: [&str; 4] = [
     "",
     "log-blocks 32",
@@ -45,7 +45,7 @@ const JOURNALS: [&str; 4] = [
     "log-sequence 4294967293",
 ];
 
-/// Values of attributes: few, so that blocks are shared.
+/// Few values of attributes, so that attribute blocks are shared.
 const VALUES: [&[u8]; 3] = [b"one", b"two", &[b'v'; 300]];
 const ATTRIBUTES: [&[u8]; 2] = [b"user.a", b"user.b"];
 
@@ -61,7 +61,7 @@ const OWNERS: [(u32, u32); 2] = [(0, 0), (7, 8)];
 /// Numbers of patchgroups.
 const GROUPS: u32 = 3;
 
-/// So long that four of them are all that a block of 1024 bytes has room for.
+/// A name so long that a block of 1024 bytes has room for only four.
 fn long_name(number: usize) -> String {
     format!("{}{number}", "n".repeat(200))
 }
@@ -90,7 +90,7 @@ impl Mutator {
         Mutator { image, setups }
     }
 
-    /// A new one.
+    /// A new random candidate.
     pub(super) fn draw(&self, random: &mut Random) -> Candidate {
         let operations = self.setups[random.usize(..self.setups.len())].clone();
         let setup = operations.len();
@@ -107,7 +107,7 @@ impl Mutator {
         candidate
     }
 
-    /// One that differs from its parent.
+    /// A candidate made from `parent` by a few changes, some of which take operations of `other`.
     pub(super) fn mutate(
         &self,
         parent: &Candidate,
@@ -143,7 +143,7 @@ impl Mutator {
             6 | 7 if at < len => drop(child.operations.remove(at)),
             8..=10 if at < len => self.change_argument(&mut child.operations, at, random),
             11 => {
-                // The rest is another one's.
+                // The rest is taken from the other candidate.
                 let from = other.setup + random.usize(..other.operations.len() - other.setup + 1);
                 child.operations.truncate(at);
                 child
@@ -157,7 +157,7 @@ impl Mutator {
                 child.operations.splice(at..at, some);
             }
             13 => {
-                // Once more what was done.
+                // Some of its operations are repeated.
                 let from = setup + random.usize(..len - setup + 1);
                 let to = (from + 1 + random.usize(..4)).min(len);
                 let some = child.operations[from..to].to_vec();
@@ -177,7 +177,7 @@ impl Mutator {
         }
     }
 
-    /// Another path, offset, length or value in an operation.
+    /// Changes a path, offset, length or value of an operation.
     fn change_argument(&self, operations: &mut [Operation], at: usize, random: &mut Random) {
         let names = names_before(&operations[..at]);
         let (file, new) = (names.file(random), names.new_name(random));
@@ -241,8 +241,8 @@ impl Mutator {
         }
     }
 
-    /// A size, or a place in a file: around the borders of blocks, of what the inode and each
-    /// indirect block maps, and of small images.
+    /// A random size of, or offset in, a file: near the borders of blocks, near the borders of what
+    /// the inode and each indirect block map, or, in a small image, anywhere.
     fn offset(&self, random: &mut Random) -> u64 {
         let block = self.image.block_bytes;
         let (direct, leaf) = (12 * block, block / 4 * block);
@@ -256,7 +256,8 @@ impl Mutator {
             direct + leaf,
             direct + leaf,
             direct + 2 * leaf,
-            // Behind a triple one, where the model keeps so large a file.
+            // The offset at which a triple indirect block begins to map, if the model supports such
+            // large files.
             direct + leaf + block / 4 * leaf,
         ];
         let largest = super::MOST_BYTES - MOST_BLOCKS * block;
@@ -298,7 +299,7 @@ impl Mutator {
         }
     }
 
-    /// An operation, or a few that belong together.
+    /// A random operation, or a few that belong together.
     fn some(&self, names: &mut Grown, random: &mut Random) -> Vec<Operation> {
         let some = match random.usize(..8) {
             0 => self.habit(names, random),
@@ -374,18 +375,19 @@ impl Mutator {
         }
     }
 
-    /// The end of a life, and the beginning of the next.
+    /// The end of a mount, and the beginning of the next.
     fn of_lives(&self, random: &mut Random) -> Operation {
         let orderings = interchangeable(self.image.ordering);
         match random.usize(..3) {
-            // A third each of three; of two the usual one twice as often.
+            // Of three mechanisms each has a third of the chances; of two, the first has two
+            // thirds.
             0 => Operation::Remount(Some(orderings[random.usize(..3) % orderings.len()])),
             1 => Operation::Remount(None),
             _ => Operation::Crash(random.u32(..8)),
         }
     }
 
-    /// What programs do, one operation after the other.
+    /// Operations that programs typically do in this order.
     fn habit(&self, names: &mut Grown, random: &mut Random) -> Vec<Operation> {
         let file = Path::plain(&names.file(random));
         let other = Path::plain(&names.file(random));
@@ -431,7 +433,7 @@ impl Mutator {
                     Operation::Depend(1 + group % GROUPS, group),
                 ]
             }
-            // What was given back is used again.
+            // Freed blocks and inodes are reused.
             _ => vec![
                 Operation::Unlink(file),
                 Operation::Work,
@@ -451,7 +453,7 @@ fn allocation(random: &mut Random) -> Allocate {
     }
 }
 
-/// The names that there are after some operations.
+/// The names that exist after some operations.
 fn names_before(operations: &[Operation]) -> Grown {
     let mut names = Grown::over(vec![String::new()], Vec::new());
     operations

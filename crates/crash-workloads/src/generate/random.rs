@@ -1,4 +1,4 @@
-//! Random workloads: operations on what is probably there.
+//! Random workloads: operations on names that probably exist.
 
 use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{Allocate, flags};
@@ -6,7 +6,8 @@ use fastrand::Rng as Random;
 
 const NAMES: [&str; 6] = ["foo", "bar", "baz", "D", "A", "x"];
 
-/// What files and directories are given: what is refused then is refused in every state.
+/// Flags that files and directories are given. What they make the file system refuse, it refuses in
+/// every state.
 const FLAGS: [u32; 5] = [
     0,
     flags::NODUMP | flags::NOATIME,
@@ -28,7 +29,7 @@ fn text(path: &Path) -> String {
     names.join("/")
 }
 
-/// What a random workload has made so far, as far as it went well.
+/// The tree that a random workload has made so far, if its operations succeeded.
 pub(super) struct Grown {
     directories: Vec<String>,
     files: Vec<String>,
@@ -43,12 +44,12 @@ impl Grown {
         }
     }
 
-    /// A tree that holds these.
+    /// A tree with these directories and files.
     pub(super) fn over(directories: Vec<String>, files: Vec<String>) -> Grown {
         Grown { directories, files }
     }
 
-    /// What an operation that goes well makes of it.
+    /// Changes the tree as an operation does if it succeeds.
     pub(super) fn follow(&mut self, operation: &Operation) {
         match operation {
             Operation::Create(path, _)
@@ -88,7 +89,7 @@ impl Grown {
         }
     }
 
-    /// Mostly a name that is free.
+    /// Usually a name that does not exist.
     pub(super) fn new_name(&self, random: &mut Random) -> String {
         let directory = self.directory(random);
         let name = NAMES[random.usize(..NAMES.len())];
@@ -165,13 +166,14 @@ impl Grown {
         }
     }
 
-    /// What a program does that flushes it, if it does not forget to.
+    /// Typical operations of a program that flushes what it does, unless it forgets to.
     pub(super) fn flushed(&mut self, random: &mut Random, operations: &mut Vec<Operation>) {
         let plain = Path::plain;
         let len = [100, 1024, 3000, 14_000][random.usize(..4)];
         let forgets = random.usize(..6) == 0;
         if random.usize(..3) == 0 {
-            // Twelve blocks of 1024 bytes are in the inode itself.
+            // Twelve blocks of 1024 bytes are mapped by the inode itself; the log is longer from
+            // the start.
             if !self.files.iter().any(|known| known == LOG) {
                 self.make(LOG, false);
                 operations.push(Operation::Create(plain(LOG), None));

@@ -1,15 +1,16 @@
-//! Scripts about files that end within a block, where a block has several fragments and the last one
-//! of a file only those that its size needs: UFS. In other formats they are ordinary files.
+//! Scripts for UFS about files that end within a block. There a block has several fragments, and
+//! the last block of a file has only the fragments that it needs. In other formats they are
+//! ordinary files.
 //!
-//! Blocks have eight fragments, of 1024 bytes unless told otherwise. Twelve are in the inode, so
-//! files end in fragments up to 96 KiB; with fragments of 512 bytes up to 48 KiB.
+//! Blocks have eight fragments, of 1024 bytes unless a script says otherwise. The inode maps twelve
+//! blocks, so files end in fragments up to a size of 96 KiB, or 48 KiB with fragments of 512 bytes.
 
 use super::{REMAINS, long_name, own};
 
-/// The first byte behind the direct blocks, with fragments of 512 and of 1024 bytes.
+/// The size up to which a file has direct blocks only, with fragments of 512 and of 1024 bytes.
 const DIRECT_ENDS: [u64; 2] = [48 << 10, 96 << 10];
 
-/// A file, and another one whose fragments are behind it in the same block.
+/// Two files that share a block: the second one's fragments come right after the first one's.
 const NEIGHBOURS: &str = "creat f; write f 0 1500; creat g; write g 0 1500; sync;; ";
 
 pub(super) fn fragments() -> Vec<String> {
@@ -22,7 +23,7 @@ pub(super) fn fragments() -> Vec<String> {
     scripts
 }
 
-/// A last block gets more fragments, where they are or elsewhere.
+/// Growth: a last block gets more fragments, in place or by moving.
 fn growth() -> Vec<String> {
     let mut scripts = Vec::new();
     for steps in [
@@ -38,12 +39,12 @@ fn growth() -> Vec<String> {
         "truncate f 8193; fsync f; write f 3000 1000; fsync f",
     ] {
         scripts.push(format!("{REMAINS}creat f; write f 0 1500; sync;; {steps}"));
-        // What is behind it is another one's: it moves.
+        // Another file has the fragments after it, so it moves.
         scripts.push(format!(
             "{REMAINS}{NEIGHBOURS}{steps}; append g 3000; fsync g"
         ));
     }
-    // What a file has left is used at once; several files grow in turn.
+    // Fragments from which a file moved are reused at once; several files grow in turn.
     scripts.extend(own(&[
         "few-blocks 24; creat f; write f 0 1500; creat g; write g 0 1500; sync;; append f 2000; work; creat h; write h 0 1000; fsync h; \
          append g 2000; work; append h 2000; fsync h",
@@ -52,11 +53,11 @@ fn growth() -> Vec<String> {
         "few-blocks 24; creat f; write f 0 3500; creat g; write g 0 1500; sync;; append f 1000; fsync f; mkdir D; mkdir E; fsync E",
         "creat f; write f 0 500; creat g; write g 0 500; creat h; write h 0 500; sync;; append f 1000; append g 1000; append h 1000; \
          append f 1000; append g 1000; append h 1000; sync",
-        // Moved before it is on the disk, and moved again.
+        // Moved before it is on the disk, then moved again.
         "creat a; write a 0 500; sync;; creat f; write f 0 500; creat g; write g 0 500; append f 1000; append g 1000; append f 1000; \
          fsync f; unlink g; work; append f 3000; fsync f",
     ]));
-    // A power cut that leaves contents without the size, and what grows then shows none of them.
+    // A power cut leaves contents without the size. Growth after that must not show them.
     for grown in [
         "truncate f 5000",
         "truncate f 1900",
@@ -75,7 +76,7 @@ fn growth() -> Vec<String> {
     scripts
 }
 
-/// A file gets to end within a block, and what it had there is used by others.
+/// Truncation: a file is cut within a block, and other files use what it had there.
 fn cuts() -> Vec<String> {
     let mut scripts = Vec::new();
     for cut in [100, 1024, 2500, 4096, 7000] {
@@ -89,7 +90,7 @@ fn cuts() -> Vec<String> {
         scripts.push(format!(
             "few-blocks 16; creat f; write f 0 8000; sync;; truncate f {cut}; work; mkdir D; creat g; write g 0 1500; fsync g; fsync D"
         ));
-        // The last block becomes a direct one, and with that has only what it needs.
+        // The last block becomes a direct one, and so keeps only the fragments that it needs.
         for end in DIRECT_ENDS {
             let to = end - 8192 + cut;
             scripts.push(format!(
@@ -107,8 +108,8 @@ fn cuts() -> Vec<String> {
     scripts
 }
 
-/// Blocks from a border of an indirect block's fragments on: as many pointers as a fragment holds are
-/// before it.
+/// Blocks around the end of the first fragment of an indirect block: all pointers of that fragment
+/// come before.
 fn borders() -> Vec<String> {
     let mut scripts = Vec::new();
     for (fragment, end) in [512, 1024].into_iter().zip(DIRECT_ENDS) {
@@ -116,14 +117,14 @@ fn borders() -> Vec<String> {
             let block = fragment * 8;
             let at = end + fragment / pointer * block;
             scripts.extend([
-                // Entries on both sides of it: gained, lost, and the ones without the others.
+                // Entries on both sides of the border: added, removed, and only on one side.
                 format!("{REMAINS}creat f; write f {end} 1000; sync;; write f {} {}; fsync f", at - block, 2 * block),
                 format!("creat f; write f {} {}; sync;; truncate f {}; work; creat g; write g 0 20000; fsync g", at - block, 2 * block, at - block),
                 format!("creat f; write f {end} 1000; write f {at} 1000; sync;; punch f {end} {block}; fsync f; write f {at} 2000; fsync f"),
                 format!("creat f; write f {} {}; sync;; punch f {} {}; write f {at} 1000; fsync f", at - block, 3 * block, at - block, 2 * block),
                 format!("{REMAINS}creat f; write f {end} 1000; sync;; write f {at} 1000; fsync f; unlink f; work; creat g; write g 0 20000; fsync g"),
             ]);
-            // The first block behind a double indirect one, and its second leaf.
+            // The first block that a double indirect block maps, and that block's second leaf.
             let leaf = block / pointer * block;
             let deep = end + leaf;
             scripts.extend([
@@ -137,8 +138,8 @@ fn borders() -> Vec<String> {
     scripts
 }
 
-/// Directories of some fragments. With a file of theirs behind them they move as they grow, and what
-/// is done to the names that they have had before shows once they have.
+/// Directories of several fragments. If a file is behind them they move as they grow. What is done
+/// to their older names shows only after that.
 fn directories() -> Vec<String> {
     let names = |range: std::ops::Range<usize>| -> String {
         range
@@ -147,7 +148,7 @@ fn directories() -> Vec<String> {
     };
     let new = long_name(20);
     let mut scripts = Vec::new();
-    // Four names fill a fragment of 1024 bytes, two one of 512.
+    // Four names fill a fragment of 1024 bytes, two one of 512 bytes.
     for (made, more) in [(4, 6), (8, 13)] {
         let start = format!(
             "mkdir A; creat A/g; mkdir A/d; mkdir B; creat B/x; mkdir B/e; {}",
@@ -172,7 +173,7 @@ fn directories() -> Vec<String> {
         ] {
             scripts.push(format!("{start}{grown}{steps}"));
         }
-        // Names that were not on the disk yet go along.
+        // Names that are not on the disk yet move with the directory.
         for steps in [
             format!("link A/g B/{new}; unlink A/g; {grown}fsync B/{new}"),
             format!("rename A/g B/{new}; {grown}unlink B/{new}; fsync B"),
@@ -187,8 +188,8 @@ fn directories() -> Vec<String> {
     scripts
 }
 
-/// Images that are unmounted: nothing is too much in them, and what groups count is what they have, where
-/// an inode was taken or given back and nothing else, a directory, fragments.
+/// Unmounts after changes of inodes only, of a directory, or of fragments: nothing may leak, and
+/// the counts of each group must be right.
 fn unmounts() -> Vec<String> {
     own(&[
         "creat f; sync;; remount; creat g; remount; creat h; fsync h",
@@ -199,7 +200,7 @@ fn unmounts() -> Vec<String> {
     ])
 }
 
-/// Symbolic links of several fragments, and inodes up to those that no one has had.
+/// Symbolic links of several fragments, and inodes that were never used before.
 fn others() -> Vec<String> {
     let (long, longer) = ("t".repeat(700), "t".repeat(1000));
     let mut scripts = vec![
@@ -210,8 +211,8 @@ fn others() -> Vec<String> {
             "symlink {longer} s; sync;; unlink s; sync; symlink {long} r; fsync /; rename r s; fsync /"
         ),
     ];
-    // In UFS2 a block of inodes is initialised before the one before it is in use: at the 17th of a
-    // group with fragments of 512 bytes, at the 33rd with 1024.
+    // UFS2 initialises a block of inodes before the block before it is in use: at the 17th inode of
+    // a group with fragments of 512 bytes, at the 33rd with 1024.
     for before in [13, 29] {
         let made: String = (0..before).map(|n| format!("creat {n}; ")).collect();
         scripts.extend([

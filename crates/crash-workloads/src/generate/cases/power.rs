@@ -1,25 +1,25 @@
-//! Scripts about logs, and about power cuts with work between them.
+//! Scripts about logs, and about several power cuts with work between them.
 
 use super::own;
 
-/// A block that begins like one of a journal: magic number, a descriptor or a commit record, a
-/// sequence number.
+/// A block that looks like one of a journal: magic number, type (descriptor, commit record,
+/// revocation), sequence number.
 fn magic_block(kind: u8, sequence: u32) -> String {
     format!("hex:c03b3998{:08x}{sequence:08x}", u32::from(kind))
 }
 
 pub(super) fn log() -> Vec<String> {
     let mut scripts = own(&[
-        // Revoked, used again as contents, as metadata, revoked again.
+        // Blocks that are revoked, reused as contents, then as metadata, and revoked again.
         "mkdir D; creat D/x; sync;; creat D/y; fsync D/y; unlink D/x; unlink D/y; rmdir D; sync; creat f; write f 0 9000; fsync f; unlink f; sync; \
          mkdir E; creat E/x; fsync E/x; unlink E/x; rmdir E; sync; creat g; write g 0 9000; fsync g",
-        // One block in the revocations of two transactions.
+        // A block that two transactions revoke.
         "creat f; write f 13000 1000; fsync f; truncate f 0; fsync f; write f 13000 1000; fsync f; truncate f 0; fsync f; write f 0 9000; fsync f",
         "creat f; write f 300000 1000; fsync f; unlink f; fsync /; creat g; write g 0 5000; fsync g; unlink g; creat h; write h 300000 1000; fsync h; unlink h; sync; creat i; write i 0 9000; fsync i",
         // Freed before it is written home.
         "creat f; setxattr f user.a x; fsync f; removexattr f user.a; fsync f; creat g; write g 0 3000; fsync g; setxattr f user.a y; fsync f",
         "creat a; write a 0 3000; fsync a; unlink a; creat b; write b 0 3000; fsync b; rename b a; fsync a; write a 0 3000; fsync a",
-        // Blocks that begin as those of a journal do.
+        // Contents that look like blocks of a journal.
     ]);
     for kind in [1, 2, 5] {
         let block = magic_block(kind, 3);
@@ -30,7 +30,7 @@ pub(super) fn log() -> Vec<String> {
             "creat f; write f 0 2000; sync;; write f 0 {block}; fsync f; creat g; write g 0 {block}; fsync g; unlink f; fsync /; write g 0 2000; fsync g"
         ));
     }
-    // The tail moves between what is logged and what gives it back.
+    // The tail moves between the logging of a block and its freeing.
     scripts.extend(own(&[
         "mkdir D; creat D/x; fsync D/x; unlink D/x; rmdir D; log-tail; log-tail; log-tail; fsync /; creat f; write f 0 3000; fsync f",
         "creat f; setxattr f user.a x; fsync f; removexattr f user.a; log-tail; log-tail; log-tail; fsync f; setxattr f user.a y; fsync f",
@@ -39,15 +39,15 @@ pub(super) fn log() -> Vec<String> {
         "mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; creat D/z; log-tail; log-tail; log-tail; rename D/x D/w; log-tail; log-tail; fsync D",
         "log-blocks 32; mkdir D; creat D/x; fsync D/x; rmdir D; unlink D/x; rmdir D; log-tail; log-tail; creat f; fsync f; mkdir E; fsync E; rmdir E; log-tail; log-tail; fsync f",
     ]));
-    // A number that comes before another one though it is larger: revoked behind the end of the
-    // numbers.
+    // Revocations around the overflow of sequence numbers, where a larger number can be the earlier
+    // one.
     for sequence in u32::MAX - 5..=u32::MAX {
         scripts.push(format!(
             "log-sequence {sequence}; mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; unlink D/x; unlink D/y; rmdir D; fsync /; work; \
              creat f; write f 0 9000; fsync f; unlink f; fsync /; work; mkdir E; creat E/x; fsync E/x"
         ));
     }
-    // Sequence numbers about to come to their end, and a log that wraps three times.
+    // Sequence numbers about to overflow, and a log that wraps three times.
     for sequence in [u32::MAX - 1, u32::MAX - 3, u32::MAX] {
         scripts.push(format!(
             "log-sequence {sequence}; creat f; write f 0 3000; fsync f; mkdir D; fsync D; rename f D/f; fsync D/f; creat g; write g 0 9000; fsync g; unlink g; fsync /; append D/f 3000; fsync D/f"
@@ -72,8 +72,8 @@ pub(super) fn log() -> Vec<String> {
     scripts
 }
 
-/// Transactions that end one after the other while none of them is written: what one of them waits
-/// for is changed in the next, and freed, and used again.
+/// Transactions that end in succession while none of them is written. What one of them waits for is
+/// changed in the next, freed, and reused.
 fn closed() -> Vec<String> {
     let steps = [
         "creat f; write f 0 3000; truncate f 2500; append f 2000; truncate f 100; write f 500 1000",
@@ -88,7 +88,7 @@ fn closed() -> Vec<String> {
     let mut scripts = Vec::new();
     for steps in steps {
         let closed = steps.replace("; ", "; log-close; ");
-        // The last step while the first transactions are committed, and those between are not.
+        // The last step comes when the first transactions are committed and those between are not.
         let (first, last) = closed.rsplit_once("; log-close; ").unwrap_or(("", &closed));
         for rounds in ["round; round; ", "round; round; round; round; round; "] {
             scripts.push(format!("{first}; log-close; {rounds}{last}; fsync /"));
@@ -120,19 +120,19 @@ pub(super) fn crashes() -> Vec<String> {
         "mkdir A; creat A/f; write A/f 0 3000; remount journal=full; write A/f 1000 3000; fsync A/f; creat A/g; remount journal=writeback; write A/g 0 3000; fsync A/g; \
          remount journal=ordered; unlink A/f; creat h; write h 0 3000; fsync h",
         "mkdir A; creat A/f; sync; rename A/f A/g; crash; remount; creat A/h; fsync A/h; crash; remount sync; creat i; crash; fsync A",
-        // What recovery took away of two names is gone with the sync of the directory that had it, and
-        // with that of the one whose name it was.
+        // Of a directory's two names recovery removed one. That one is gone after a sync of the
+        // directory in which it was, and after a sync of the directory whose name it was.
         "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d; crash; fsync B/d; creat A/x; fsync A",
-        // The end of the last block that a cut leaves until it is zeroed.
+        // A truncation leaves bytes at the end of the last block until that is zeroed.
         "creat f; write f 0 900; sync; truncate f 100; crash; truncate f 700; fsync f",
         "creat f; write f 0 900; sync; truncate f 100; crash; append f 50; write f 500 100; fsync f",
         "creat f; write f 0 3000; sync; truncate f 2100; crash; write f 2600 1000; fsync f",
-        // A name too few for what the inode counts.
+        // The inode's link count is too high by one.
         "mkdir A; creat A/f; link A/f g; sync; unlink A/f; crash; link g A/i; unlink g; fsync A",
         "mkdir A; mkdir B; creat A/f; link A/f g; sync; unlink A/f; crash; creat h; rename h g; link g B/i; rename A B/A; fsync B",
         "creat a; setxattr a user.a x; creat b; setxattr b user.a x; sync; unlink b; crash; setxattr a user.a y; fsync a; creat c; setxattr c user.a y; fsync c",
     ]);
-    // Each cut in several ways.
+    // Each script with several ways of cutting.
     let cut = |script: &String, way: u32| script.replace("crash;", &format!("crash {way};"));
     let ways = scripts
         .iter()

@@ -1,4 +1,4 @@
-//! A mount point on which states are judged, one after the other.
+//! The mount point at which states are judged, one after the other.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use backstitch_vfs::{Engine, MountOptions};
 use crate::error::AppResult;
 use crate::options::Options;
 
-/// What is said of a file system that a check finds corrupt.
+/// The verdict on a file system that a check finds corrupt.
 pub(crate) const DAMAGED: &str = "the file system is damaged";
 
-/// A directory with a mount point, and the file of what the program had said beside it.
+/// A directory with a mount point, and beside it the file with what the program had said.
 pub(crate) struct Bench<'a> {
     options: &'a Options,
     dir: tempfile::TempDir,
@@ -41,8 +41,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Recovers a state as a user does after a crash, and asks the check about it. The state itself
-    /// stays as it is.
+    /// Recovers a state as a user does after a crash, and runs the check on it. The state itself is
+    /// not changed.
     pub(crate) fn judge(&mut self, state: &Fork, said: &[u8]) -> AppResult<Verdict> {
         if self.options.stop.load(Atomic::Relaxed) {
             return Err(StepError::Stopped.into());
@@ -54,7 +54,7 @@ impl<'a> Bench<'a> {
         let output = self.dir.path().join("output");
         std::fs::write(&output, said).map_err(at("cannot write what was said", &output))?;
         let state = match is_raw {
-            // What its blocks mean nobody knows but the check.
+            // A raw volume: only the check knows what its blocks mean.
             true => state.clone(),
             false => repaired(state.clone()),
         };
@@ -87,7 +87,7 @@ impl<'a> Bench<'a> {
         Ok(verdict?)
     }
 
-    /// What fsck finds that no recovery may leave as it is.
+    /// What fsck finds that no recovery may leave, if anything.
     fn damage(&mut self, state: &Fork) -> Option<Verdict> {
         let replayed = match self.options.ordering.has_log() {
             true => match replayed(state) {
@@ -124,28 +124,29 @@ fn unmountable(reason: String) -> Verdict {
     }
 }
 
-/// What `fsck -p` makes of a state in which it finds no corruption: one that may be mounted. What
-/// is left of space that nobody uses and of counts that are too high, the mount recovers, as after
-/// a crash under soft updates.
+/// The state after `fsck -p`, if fsck found no corruption in it: it may be mounted. The mount then
+/// recovers unused space that is marked as used and counts that are too high, as after a crash
+/// under soft updates.
 fn repaired(mut state: Fork) -> Fork {
     let record = usual_for(false).crash_record();
     if let Some((offset, bytes)) =
         record.and_then(|record| state.kind().tools().trusted(&state, record))
     {
-        // It was read from there.
+        // The record was read at this offset, so the write cannot fail.
         let _ = state.write(offset, &bytes);
     }
     state
 }
 
-/// An engine that is mounted at a directory. It comes off when this goes.
+/// An engine that is mounted at a directory; dropping it unmounts it.
 pub(crate) struct Stage {
     pub(crate) engine: Arc<Engine>,
     pub(crate) dir: PathBuf,
     mounted: Option<Mounted>,
 }
 
-/// How long a mount may stay busy before it is taken out of the tree with whatever uses it.
+/// How long an unmount may fail because the mount is busy. After that it is detached from the tree
+/// even while in use.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Stage {
@@ -153,8 +154,8 @@ impl Stage {
         let is_root = rustix::process::geteuid().is_root();
         let front = FrontOptions {
             image: "backstitch crash app".into(),
-            // Others than root can use it where root can let them; where only one user can, nothing
-            // need be checked.
+            // Only root can let other users use the mount. Where there is only one user,
+            // permissions need not be checked.
             allow_other: is_root,
             check_permissions: is_root,
             access_times: AccessPolicy {
@@ -172,7 +173,7 @@ impl Stage {
         })
     }
 
-    /// Unmounts. What is in memory only is lost: nobody looks at the state again.
+    /// Unmounts. Changes that are only in memory are lost, since the state is not looked at again.
     pub(crate) fn end(mut self) -> Result<(), MountError> {
         self.take_off()
     }
@@ -190,17 +191,18 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Somebody failed before; that is what is told.
+        // An earlier error is already being returned.
         let _ = self.take_off();
     }
 }
 
-/// Lets this process have as many open files as it may: every mount that ever was keeps one.
+/// Raises the limit of open files of this process: every mount keeps one open, even after it has
+/// ended.
 pub(crate) fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // It is enough for some hundred mounts as it is.
+    // If that fails, the limit is still enough for some hundred mounts.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 

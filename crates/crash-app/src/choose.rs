@@ -1,5 +1,5 @@
-//! Which states of a trace are looked at: as many as are wanted, spread over its moments, corners
-//! first.
+//! Chooses the states of a trace to check: as many as are wanted, spread over its moments, the
+//! corners first.
 
 use rustc_hash::FxHashSet;
 
@@ -17,20 +17,20 @@ use crate::player::{Moment, play};
 use crate::trace::Trace;
 use crate::variant::Variant;
 
-/// A state that is to be checked.
+/// A state to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) place: Place,
 }
 
-/// What is to be checked, and of what it was chosen.
+/// The states to check, and what they were chosen from.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
-    /// In the order of variants and moments.
+    /// Sorted by variant and moment.
     pub(crate) jobs: Vec<Job>,
     /// Sets of patches that were looked at.
     pub(crate) sets: u64,
-    /// States with other bytes, or after other words of the program, among them.
+    /// How many of these differ in their bytes or in what the program had said.
     pub(crate) distinct: u64,
     pub(crate) moments: u64,
     pub(crate) visited_moments: u64,
@@ -51,7 +51,7 @@ const FEW_PATCHES: usize = 48;
 /// The most sets of a moment that are looked at.
 const MOST_SETS: usize = 2000;
 
-/// The sets of one moment, those to be preferred first.
+/// The sets of one moment, the preferred ones first.
 struct Group {
     variant: usize,
     moment: usize,
@@ -94,8 +94,8 @@ pub(crate) fn choose(image: &Fork, trace: &Trace, options: &Options) -> AppResul
     Ok(choice)
 }
 
-/// How many moments of each variant are visited at most: all where they are few, else so many that
-/// there are a few states for each rather than one for each of many.
+/// The most moments of each variant that are visited: all if they are few, else so many that each
+/// gets a few states.
 fn share(counts: &[usize], states: usize) -> usize {
     let all: usize = counts.iter().sum();
     let most = match all <= states {
@@ -110,7 +110,7 @@ fn share(counts: &[usize], states: usize) -> usize {
     share
 }
 
-/// `wanted` of the moments from 1 on, each from another part of the run; all where there are no
+/// `wanted` of the moments, counted from 1, each from another part of the run; all if there are no
 /// more.
 fn spread(count: usize, wanted: usize, random: &mut Random) -> FxHashSet<usize> {
     if count <= wanted {
@@ -167,13 +167,13 @@ fn gather(
     play(image, trace, options.ordering, variant, &mut visit).map(drop)
 }
 
-/// The same bytes are another state when the program has said more.
+/// Makes states with the same bytes different if the program has said more.
 fn with_words(fingerprint: u128, said: usize) -> u128 {
     fingerprint.wrapping_add((said as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
-/// All sets where there are few, else nothing, all, some corners and some random ones. True where
-/// they were all.
+/// Visits all sets if there are few patches, else none, all, some corners and some random sets.
+/// True if they were all.
 fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])) -> bool {
     if nodes.len() <= FEW_PATCHES {
         let mut emitted = 0;
@@ -214,8 +214,8 @@ fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])
     false
 }
 
-/// The corners, which come first, before the others; both shuffled, so that the first few are of
-/// all kinds.
+/// Sorts the sets: corners, which are the first of the list, stay first. Both parts are shuffled,
+/// so that their first few are of all kinds.
 fn in_order(mut sets: Vec<(u128, Cut)>, patches: usize, random: &mut Random) -> Vec<(u128, Cut)> {
     let corners = sets.len().min(2 * patches + 2);
     let (corners, others) = sets.split_at_mut(corners);
@@ -233,7 +233,7 @@ fn distinct(groups: &[Group]) -> u64 {
     all.len() as u64
 }
 
-/// One of each moment, then another one of each, until there are enough.
+/// Picks one state of each moment, then another one of each, until there are enough.
 fn pick(groups: Vec<Group>, variants: &[Variant], most: usize, choice: &mut Choice) {
     let mut taken = FxHashSet::default();
     let mut lists: Vec<_> = groups

@@ -1,5 +1,5 @@
-//! What can go wrong while a program is recorded or explored: never a state that fails its check,
-//! which is a finding.
+//! What can go wrong while a program is recorded or explored. A state that fails its check is no
+//! error but a finding.
 
 use std::path::PathBuf;
 
@@ -12,22 +12,22 @@ pub type AppResult<T> = std::result::Result<T, AppError>;
 /// What can go wrong.
 #[derive(Debug, Error)]
 pub enum AppError {
-    /// A step that all explorations have.
+    /// A step that all explorations share.
     #[error(transparent)]
     Step(#[from] StepError),
     /// The image could not be made.
     #[error("the image: cannot make a file system: {0}")]
     Mkfs(#[from] backstitch_layout::tools::MkfsError),
-    /// A device in memory refused.
+    /// A device in memory failed.
     #[error("the image: {0}")]
     Device(#[from] backstitch_device::DeviceError),
-    /// The engine did not mount what the program was to run on.
+    /// The engine did not mount the image on which the program runs.
     #[error("the image: cannot mount: {0}")]
     Engine(#[from] backstitch_vfs::Error),
     /// The system did not mount it.
     #[error(transparent)]
     Mount(#[from] backstitch_fuse::MountError),
-    /// The trace cannot be done again.
+    /// The trace cannot be repeated.
     #[error("operation {number} of the trace, '{operation}': {error}")]
     Replay {
         /// Counted from 1; 0 for the mount.
@@ -53,10 +53,10 @@ pub enum AppError {
         /// What is wrong with it.
         why: String,
     },
-    /// A state that was asked for is none of this trace's.
+    /// The named state is not one of this trace.
     #[error("{place}: no state of this trace: {why}")]
     NoState {
-        /// What was asked for.
+        /// The name.
         place: String,
         /// What is wrong with it.
         why: String,

@@ -1,5 +1,5 @@
-//! A state in words: what the program had done, what of it is on the disk, what is missing, and why
-//! that can be.
+//! A state in words: what the program had done, which of it is on the disk and which is missing,
+//! and why a crash may leave it like that.
 
 use backstitch_crash_core::geography::Blocks;
 use backstitch_crash_core::image::Fork;
@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use crate::trace::Trace;
 use crate::tree::Tree;
 
-/// The last operations that a report shows.
+/// The most operations that a report shows.
 const OPERATIONS: usize = 24;
-/// The most sentences about why.
+/// The most sentences that give reasons.
 const REASONS: usize = 3;
 
-/// What the program did, up to operation number `begun`: the last of it.
+/// What the program did up to operation number `begun`, the last operations of it.
 pub(crate) fn operations(trace: &Trace, begun: usize) -> Vec<String> {
-    // The recording's own numbers for inodes, of which the root has none.
+    // The recording numbers inodes in its own way, and has no number for the root.
     let root = InodeNumber(0);
     let mut names = Names(Tree::new(root));
     let mut lines = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn operations(trace: &Trace, begun: usize) -> Vec<String> {
     lines
 }
 
-/// What the files of a trace are called as it goes on.
+/// The names of a trace's files at an operation.
 struct Names(Tree);
 
 impl Names {
@@ -143,7 +143,7 @@ impl Names {
     }
 }
 
-/// The directory of an entry as a recording names it, and the name.
+/// The directory of an entry, by its number in the recording, and the name.
 fn entry(path: &Path) -> Option<(InodeNumber, &[u8])> {
     let [name] = path.names.as_slice() else {
         return None;
@@ -159,23 +159,22 @@ struct Change {
     contents: Option<InodeNumber>,
     /// The file whose inode or pointers it changes.
     inodes: Vec<InodeNumber>,
-    /// Names that it gives: what they are called, and to which file.
+    /// Names that it adds, each with its file.
     given: Vec<(String, InodeNumber)>,
-    /// Names that it takes away.
+    /// Names that it removes.
     taken: Vec<String>,
-    /// On the disk these contents lie in a block of another file: why that is.
+    /// A reason, if on the disk these contents are in a block of another file.
     overwritten: Option<String>,
 }
 
-/// The images before, in, and after a state: the disk as it was, the state itself, and everything
-/// that was in memory.
+/// Three images: the disk as it was, the state, and the disk with everything that was in memory.
 pub(crate) struct Images {
     pub(crate) disk: Fork,
     pub(crate) state: Fork,
     pub(crate) newest: Fork,
 }
 
-/// What was in memory, and what became of it; and why it could be so.
+/// The changes in memory, each on the disk or missing; and reasons why a crash may leave that.
 pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Block>, Vec<String>) {
     let view = View {
         geography: Blocks::of(&[&images.newest, &images.state, &images.disk]),
@@ -216,8 +215,8 @@ pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Bloc
     (rows, why)
 }
 
-/// Why the state is not what the program expects: what got there before what, or did not get there
-/// yet.
+/// Why the state is not what the program expects: what is on the disk without something else, or is
+/// not there yet.
 fn reasons(there: &[Change], missing: &[Change], tree: &Tree) -> Vec<String> {
     let mut reasons = names_before_contents(there, missing);
     reasons.extend(names_still_there(missing));
@@ -300,8 +299,8 @@ fn names_not_there_yet(missing: &[Change]) -> Vec<String> {
     .collect()
 }
 
-/// Of a file that nothing else explains: what was written since its last fsync reaches the disk in
-/// any order, or not at all.
+/// The reason for a file for which there is no other: what was written since its last fsync reaches
+/// the disk in any order, or not at all.
 fn unordered(inode: InodeNumber, there: &[Change], tree: &Tree) -> Option<String> {
     let path = tree.path(inode);
     if !is_named(&path) {
@@ -321,9 +320,9 @@ fn unordered(inode: InodeNumber, there: &[Change], tree: &Tree) -> Option<String
 }
 
 struct View<'a> {
-    /// Once everything is on the disk.
+    /// The use of blocks, once everything is on the disk.
     geography: Blocks,
-    /// As the state has it.
+    /// The use of blocks in the state.
     left: Blocks,
     tree: &'a Tree,
 }
@@ -449,7 +448,7 @@ impl View<'_> {
     }
 }
 
-/// The first byte that differs, and the one behind the last.
+/// The offsets of the first byte that differs, and after the last one.
 fn difference(from: &[u8], to: &[u8]) -> (u64, u64) {
     let differs = |at: &usize| from.get(*at) != to.get(*at);
     let start = (0..to.len()).find(differs).unwrap_or(0);
@@ -459,7 +458,7 @@ fn difference(from: &[u8], to: &[u8]) -> (u64, u64) {
     (start as u64, end as u64)
 }
 
-/// How many bits are set or cleared.
+/// How many bits are set and how many cleared, in words.
 fn bits(from: &[u8], to: &[u8]) -> String {
     let is_set = |bytes: &[u8], bit: usize| bytes[bit / 8] >> (bit % 8) & 1 != 0;
     let count = from.len().min(to.len()) * 8;

@@ -1,4 +1,4 @@
-//! Has the chosen states checked, makes the failing ones small, and reports.
+//! Checks the chosen states, minimises those that fail, and reports.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
@@ -27,20 +27,20 @@ use crate::trace::Trace;
 
 /// The most failures that are described. The others are counted.
 const FAILURES: usize = 3;
-/// The most states that are checked to make one small.
+/// The most states that are checked to minimise one.
 const QUESTIONS: u32 = 200;
 
-/// A state on its way to a check.
+/// A state on its way to a thread that checks it.
 struct Errand {
     job: usize,
     state: Fork,
     said: usize,
 }
 
-/// What the checks said.
+/// The verdicts of the checks.
 #[derive(Default)]
 struct Found {
-    /// By the job's number, so that it does not matter who came first.
+    /// With the job's number, so that the order in which threads finish does not matter.
     failed: Vec<(usize, Verdict)>,
     checked: u64,
     leaks_max: u64,
@@ -49,7 +49,8 @@ struct Found {
 /// Explores a trace.
 ///
 /// # Errors
-/// What keeps states from being made or checked. A failing check is none: it is in the report.
+/// What prevents states from being made or checked. A failing check is not an error but a part of
+/// the report.
 pub fn explore(
     trace: &Trace,
     options: &Options,
@@ -80,7 +81,7 @@ pub fn explore(
             is_kept: failures.is_empty(),
         };
         let failure = again.smallest(&image, &verdict)?;
-        // Made small, it may be one that is known.
+        // After it was minimised it may be the same as another one.
         let same =
             |known: &Failure| without_numbers(&known.verdict) == without_numbers(&failure.verdict);
         if !failures.iter().any(same) {
@@ -137,7 +138,7 @@ fn visit(
     };
     std::thread::scope(|scope| {
         let run = || {
-            // A thread that gives up lets go of the errands, so that nobody goes on making them.
+            // A thread that fails drops the receiver, so that no more states are made.
             work().inspect_err(|_| drop(receiver.lock().take()))
         };
         let workers: Vec<_> = (0..options.jobs.max(1)).map(|_| scope.spawn(run)).collect();
@@ -160,7 +161,7 @@ fn next(receiver: &Mutex<Option<Receiver<Errand>>>) -> Option<Errand> {
     receiver.lock().as_ref()?.recv().ok()
 }
 
-/// Makes the states, variant after variant, and hands them over.
+/// Makes the states, variant after variant, and hands them to the threads.
 fn send(
     image: &Fork,
     trace: &Trace,
@@ -202,8 +203,9 @@ fn send(
     Ok(())
 }
 
-/// The first failure of each kind: those with the same first line but for numbers are of one. What
-/// fsck cannot repair comes last.
+/// The first failure of each kind, at most [`FAILURES`]. Failures are of one kind if the first two
+/// lines of their verdicts differ only in numbers. One with damage that fsck cannot repair comes
+/// last.
 fn of_each_kind(failed: &[(usize, Verdict)]) -> Vec<(usize, Verdict)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut chosen = Vec::new();
@@ -235,26 +237,26 @@ fn kind(verdict: &Verdict) -> String {
     }
 }
 
-/// The first two lines of a verdict.
+/// The first two lines of a verdict without their numbers.
 fn without_numbers(verdict: &str) -> String {
     let lines: Vec<&str> = verdict.lines().take(2).collect();
     let text = lines.join("\n");
     text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// One state again.
+/// Makes one state again.
 struct Again<'a, 'b> {
     bench: &'a mut Bench<'b>,
     options: &'a Options,
     trace: &'a Trace,
     said: &'a [u8],
     place: Place,
-    /// Its image and its trace are kept, where that is asked for.
+    /// Whether its image and its trace are kept, if the options ask for that.
     is_kept: bool,
 }
 
 impl Again<'_, '_> {
-    /// Goes to the moment and does something there.
+    /// Repeats the trace up to the moment, and does something there.
     fn there<T>(
         &mut self,
         image: &Fork,
@@ -292,7 +294,8 @@ impl Again<'_, '_> {
         self.bench.judge(&state, &self.said[..moment.said])
     }
 
-    /// Looks for the fewest changes that are missing, or there, and still fail in such a way.
+    /// Looks for the fewest missing changes, and for the fewest changes on the disk, with which a
+    /// state still fails in the same way.
     fn smallest(&mut self, image: &Fork, first: &Verdict) -> AppResult<Failure> {
         self.there(image, |again, moment, nodes, mut states| {
             let Some(included) = again.place.cut.included(&nodes) else {
@@ -328,7 +331,8 @@ impl Again<'_, '_> {
                 .cut
                 .included(&nodes)
                 .unwrap_or_else(|| included.clone());
-            // Its verdict, which may be another one; a check that changes its mind keeps the first.
+            // The small state may have another verdict. If the check now says it is good, the first
+            // one stays.
             let verdict = again.judge(moment, &nodes, &mut states, &small)?;
             let (chosen, verdict, minimised) = match verdict {
                 Verdict::Good => {
@@ -347,7 +351,7 @@ impl Again<'_, '_> {
         })
     }
 
-    /// What order is missing. `part` of the state fails as well.
+    /// Finds the missing order. `part` is a part of the state that fails as well.
     fn told(
         &mut self,
         moment: &Moment<'_>,

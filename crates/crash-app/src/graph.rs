@@ -1,4 +1,4 @@
-//! The patches of a failing state, and the order that the program did not ask for.
+//! The patches of a failing state, and the order among them that the program did not ask for.
 
 use backstitch_crash_core::frontier::{Node, States};
 use backstitch_crash_core::mount::Recorder;
@@ -6,11 +6,11 @@ use backstitch_crash_core::report::BlockState;
 use backstitch_crash_core::report::graph::{End, Graph, Patch};
 use backstitch_crash_core::scene::{NO_OPERATION, Scene, Told};
 
-/// States that are checked to find the missing order, at most: each takes a run of the user's
+/// The most states that are checked to find the missing order. Each takes a run of the user's
 /// check.
 pub(crate) const MOST_ASKED: u32 = 40;
 
-/// Why no order is told of a state that was named.
+/// The explanation where a named state is replayed and no missing order is looked for.
 pub(crate) const NOT_ASKED: &str =
     "Only this state was checked, so no missing order was looked for.";
 

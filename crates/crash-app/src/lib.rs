@@ -5,8 +5,8 @@
 //!
 //! # How
 //!
-//! 1. [`Program::record`] runs the program once on a mount, and `record` writes down what of it
-//!    reaches the file system, and what the program says meanwhile: a [`Trace`].
+//! 1. [`Program::record`] runs the program once on a mount. `record` writes down what it does to
+//!    the file system, and what it says meanwhile: a [`Trace`].
 //! 2. `player` does the trace again, in this process and as often as wanted, under several
 //!    schedules of write-back. At every moment it knows the dependency graph, so every set of
 //!    changes is known that a power cut could have left on the disk: each that holds, for every
@@ -20,13 +20,13 @@
 //! # What is fair
 //!
 //! Under an ordering that keeps the file system consistent, a state is mounted as it is: recovery
-//! is what the mount does. Under `async` nothing is promised; users run fsck before they mount.
-//! Where fsck finds no more than leaks and counts, which `fsck -p` repairs without a question, the
-//! state is mounted as if it had. Where it finds corruption, that is a failure of its own, and the
-//! check does not run: no program can be blamed for that. It is reported behind the failures of the
-//! program.
+//! is what the mount does. Under `async` nothing is promised, and users run fsck before they mount.
+//! If fsck finds only leaks and wrong counts, which `fsck -p` repairs without a question, the state
+//! is mounted as if it had been run. If fsck finds corruption, that is a failure of its own, and
+//! the check does not run, since no program is to blame for it. It is reported after the program's
+//! failures.
 //!
-//! Any block is stored wholly or not at all.
+//! Blocks are taken to be stored wholly or not at all.
 //!
 //! # Invariants
 //!

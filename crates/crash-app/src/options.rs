@@ -1,4 +1,4 @@
-//! What a user says of an exploration.
+//! The user's options of an exploration.
 
 use backstitch_mechanisms::Ordering;
 use std::path::PathBuf;
@@ -12,24 +12,25 @@ use backstitch_crash_core::check::Check;
 pub struct Options {
     /// The mechanism under which the trace is done again.
     pub ordering: Ordering,
-    /// The judge: finds the mounted state in `$1`, `$BACKSTITCH_DIR` and as its directory, and in
-    /// `$BACKSTITCH_OUTPUT` the path of a file with what the program had said.
+    /// The judge. It runs in the mounted state's directory, which is also `$1` and
+    /// `$BACKSTITCH_DIR`. `$BACKSTITCH_OUTPUT` is the path of a file with what the program had
+    /// said.
     pub check: Check,
     /// The most states that are checked.
     pub states: u64,
-    /// Chooses the samples.
+    /// The seed of the samples.
     pub seed: u64,
     /// How many checks run at once. The report is the same for any number.
     pub jobs: usize,
-    /// The user's image, where the program did not start on an empty file system.
+    /// The user's image, if the program did not start on an empty file system.
     pub image: Option<PathBuf>,
-    /// Shown in the report: the command that makes it.
+    /// The command that makes the report, for the report.
     pub command: String,
-    /// To which the state's name is added for the replay.
+    /// The command of a replay, to which the state's name is added.
     pub replay_command: String,
-    /// Where the image of the first failing state goes.
+    /// The file for the image of the first failing state.
     pub keep: Option<PathBuf>,
-    /// Where the patches of the run up to that state go, as a trace.
+    /// The file for the trace of the patches of the run up to that state.
     pub record: Option<PathBuf>,
     /// Once this is set, the exploration ends before the next state, and cleans up.
     pub stop: Arc<AtomicBool>,

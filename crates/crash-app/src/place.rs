@@ -1,5 +1,5 @@
-//! Which state of a trace: how the engine wrote back, the moment, and what of its changes was on
-//! disk.
+//! The name of a state of a trace: how the engine wrote back, the moment, and which changes were on
+//! the disk.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,12 +8,12 @@ use backstitch_crash_core::frontier::Node;
 
 use crate::variant::Variant;
 
-/// What of the changes in memory is on disk, by what tells it shortest.
+/// The changes in memory that are on disk, in the shorter of two ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// These, and what must be there before them.
+    /// These changes, and what must be there before them.
     Only(Vec<u32>),
-    /// All but these, and but what cannot be there without them.
+    /// All changes but these, and but those that cannot be there without these.
     But(Vec<u32>),
 }
 

@@ -1,4 +1,4 @@
-//! Does a trace again, in this thread, under a schedule of write-back, and tells somebody at every
+//! Repeats a trace in this thread, under a schedule of write-back, and calls an audience at every
 //! moment at which a crash may come.
 
 use std::cell::RefCell;
@@ -26,25 +26,25 @@ use crate::trace::Trace;
 use crate::tree::Tree;
 use crate::variant::Variant;
 
-/// What a moment's crash would find.
+/// A moment at which a crash may come.
 pub(crate) struct Moment<'a> {
-    /// Its number, from the start.
+    /// Its number, from the start of the run.
     pub(crate) number: usize,
-    /// Operations that are begun.
+    /// Operations that have begun.
     pub(crate) begun: usize,
-    /// Lines that were said.
+    /// Lines that the program had said.
     pub(crate) said: usize,
     pub(crate) mount: &'a Mount,
-    /// What the files are called.
+    /// The names of the files.
     pub(crate) tree: &'a Tree,
-    /// What writes down the patches of the run, where something does.
+    /// The recorder of the run's patches, if there is one.
     pub(crate) recorder: Option<&'a Recorder>,
 }
 
-/// Sees the moments. Answers whether the run is to go on.
+/// Called at each moment. False ends the run.
 pub(crate) type Audience<'a> = &'a mut dyn FnMut(&Moment<'_>) -> bool;
 
-/// Runs a trace from an image on, and returns what operations failed with, where they did.
+/// Runs a trace from an image on. Returns the errors with which operations failed.
 pub(crate) fn play(
     image: &Fork,
     trace: &Trace,
@@ -55,7 +55,7 @@ pub(crate) fn play(
     play_with(image, trace, (ordering, variant), false, audience)
 }
 
-/// The same; what happens in the patch graph is written down.
+/// As [`play`], and records what happens in the patch graph.
 pub(crate) fn play_recorded(
     image: &Fork,
     trace: &Trace,
@@ -137,8 +137,8 @@ pub(crate) fn shortened(operation: &Operation) -> String {
     }
 }
 
-/// What a write puts into a file. A trace that somebody made up may ask for more than there is
-/// memory.
+/// The bytes that a write puts into a file. A trace that somebody edited may ask for more than fits
+/// in memory.
 fn bytes_of(data: &Data, at: u64) -> Result<Vec<u8>> {
     const MOST_BYTES: usize = 1 << 30;
     match data {
@@ -149,7 +149,7 @@ fn bytes_of(data: &Data, at: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// Whether an operation does anything that a crash may find done or not.
+/// Whether an operation changes anything of which a crash may lose a part.
 fn changes(operation: &Operation) -> bool {
     !matches!(
         operation,
@@ -191,7 +191,7 @@ fn write_back(
     Ok(())
 }
 
-/// Stands between the engine and the audience, and counts.
+/// Watches the engine, counts the moments, and calls the audience.
 struct Stage<'a, 'b> {
     recorder: Option<Arc<Recorder>>,
     number: usize,
@@ -204,7 +204,7 @@ struct Stage<'a, 'b> {
 }
 
 impl Watcher for Stage<'_, '_> {
-    /// Any part of a batch is also a set of patches of the moment before it.
+    /// No moment of its own: any part of a batch is also a set of patches of the moment before it.
     fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
 
     fn at_rest(&mut self, mount: &Mount) {
@@ -226,10 +226,10 @@ impl Watcher for Stage<'_, '_> {
 
 struct Player {
     mount: Mount,
-    /// The inodes of the recording, here.
+    /// The inodes here, by their numbers in the recording.
     labels: FxHashMap<u32, InodeNumber>,
     tree: Rc<RefCell<Tree>>,
-    /// Owner, group and permissions of what is made.
+    /// Owner, group and permissions of new objects.
     maker: (u32, u32, u16),
 }
 
@@ -247,7 +247,7 @@ impl Player {
         Ok(player)
     }
 
-    /// Learns the names that the image has.
+    /// Learns the names that the image has from the start.
     fn learn(&mut self, root: InodeNumber) -> Result<()> {
         let mut stack = vec![root];
         while let Some(directory) = stack.pop() {
@@ -342,7 +342,7 @@ impl Player {
         }
     }
 
-    /// What changes names, and the rest.
+    /// Does operations that change names, and all others that are left.
     fn apply_to_names(&mut self, operation: &Operation, w: &mut dyn Watcher) -> Result<()> {
         match operation {
             Operation::Create(path, label) => self.make(path, FileType::Regular, &[], *label, w),
@@ -364,9 +364,9 @@ impl Player {
                 let done = self.mount.change_groups(operation);
                 done.map_err(|_| Error::Invalid)
             }
-            // What only a generated workload does.
+            // Only generated workloads have this.
             Operation::SetAcl(_) => Err(Error::NotSupported),
-            // The caller waits for these, or they do nothing.
+            // These do nothing, or their caller waits for them in `perform`.
             _ => Ok(()),
         }
     }
@@ -374,7 +374,7 @@ impl Player {
     fn find(&mut self, path: &Path) -> Result<InodeNumber> {
         let mut inode = match path.label {
             None => self.mount.fs.root(),
-            // What the image had from the start has the same number here.
+            // Inodes of the image have the same number here as in the recording.
             Some(label) => *self.labels.get(&label).unwrap_or(&InodeNumber(label)),
         };
         for name in &path.names {
@@ -387,7 +387,7 @@ impl Player {
         Ok(inode)
     }
 
-    /// The directory of a path, and the name there.
+    /// The directory in which a path ends, and the name there.
     fn entry<'p>(&mut self, path: &'p Path) -> Result<(InodeNumber, &'p [u8])> {
         let (name, names) = path.names.split_last().ok_or(Error::Invalid)?;
         let directory = Path {

@@ -1,18 +1,17 @@
 //! Records what a program does to a mounted file system, as it reaches the layout.
 //!
-//! [`TracingLayout`] wraps a kind of layout. The file systems that it opens do what the wrapped one
-//! does, and append every *successful* change to a trace that a [`Recorder`] shares. What is asked of
-//! the engine and reaches no layout, the recorder hears as the engine's [`Observer`]. All of it
-//! happens under the engine's lock, so a trace is one sequence, also of a program with many
-//! threads. Files are called by their inode's number (`#12`), which stays theirs until they are
-//! gone.
+//! [`TracingLayout`] wraps a layout. The file systems that it opens do what the wrapped one does,
+//! and append every *successful* change to a trace that a [`Recorder`] shares. Requests to the
+//! engine that reach no layout come to the recorder as the engine's [`Observer`]. All of it happens
+//! under the engine's lock, so a trace is one sequence, even of a program with many threads. Files
+//! are named by their inode's number (`#12`), which no other file gets before they are gone.
 //!
 //! # What the program says
 //!
-//! The program's standard output goes through a pipe, which is emptied each time before an
-//! operation is appended: what comes out of it then had been written before the operation was
-//! answered. So everything the program says has its place in the trace, and a check can be told
-//! what the program had acknowledged when the power went.
+//! The program's standard output goes through a pipe, which is emptied before each operation is
+//! appended. What comes out of it then was written before that operation was answered. So
+//! everything that the program says has its place in the trace, and a check can be told what the
+//! program had acknowledged when the power was cut.
 //!
 //! # What is not recorded
 //!
@@ -39,7 +38,7 @@ use backstitch_vfs::Observer;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-/// More than this of a program's writes is not kept.
+/// The most bytes of a program's writes that are recorded.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// A trace while it is being recorded. Clones share it.
@@ -50,13 +49,13 @@ pub struct Recorder(Arc<Mutex<Recording>>);
 struct Recording {
     on: bool,
     operations: Vec<Operation>,
-    /// The program's output, not blocking.
+    /// The program's output, in non-blocking mode.
     output: Option<std::io::PipeReader>,
-    /// References to inodes: only the first and the last one matter.
+    /// Counts references to inodes. Only the first and the last one of an inode are recorded.
     held: FxHashMap<u32, u64>,
     root: Option<InodeNumber>,
     maker: Option<(u32, u32, u16)>,
-    /// The numbers of patchgroups, and those that the last change was made under.
+    /// The numbers of patchgroups, and those under which the last change was made.
     groups: FxHashMap<GroupId, u32>,
     under: Vec<u32>,
     bytes: u64,
@@ -64,14 +63,14 @@ struct Recording {
 }
 
 impl Recorder {
-    /// Starts to record, what comes out of `output` too. It must not block.
+    /// Starts to record, including what comes out of `output`, which must not block.
     pub fn start(&self, output: Option<std::io::PipeReader>) {
         let mut recording = self.0.lock();
         recording.on = true;
         recording.output = output;
     }
 
-    /// Takes what the program has said so far.
+    /// Adds what the program has said so far.
     pub fn listen(&self) {
         self.0.lock().listen();
     }
@@ -84,7 +83,7 @@ impl Recorder {
         recording.output = None;
     }
 
-    /// What was recorded so far, and what is to be known about it.
+    /// What was recorded so far, and notes about it.
     pub fn operations(&self) -> (Vec<Operation>, Vec<String>) {
         let recording = self.0.lock();
         (recording.operations.clone(), recording.notes.clone())
@@ -113,7 +112,7 @@ impl Recording {
             return;
         };
         let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
-        // Nothing there (`WouldBlock`) and nobody there any more end it alike.
+        // The loop ends if there is nothing to read (`WouldBlock`), and if the other end is closed.
         while let Ok(len @ 1..) = output.read(&mut buffer) {
             said.extend_from_slice(&buffer[..len]);
         }
@@ -133,7 +132,7 @@ impl Recording {
         *self.groups.entry(id).or_insert(next)
     }
 
-    /// What comes next is done under these patchgroups.
+    /// Notes under which patchgroups the next change is made.
     fn enter(&mut self, engaged: &[GroupId]) {
         if engaged.is_empty() && self.under.is_empty() {
             return;
@@ -149,7 +148,7 @@ impl Recording {
         }
     }
 
-    /// One patchgroup comes after another one, which is engaged no more.
+    /// Notes that a patchgroup comes after another one, which takes no more changes.
     fn depends(&mut self, after: GroupId, before: GroupId) {
         let (after, before) = (self.group(after), self.group(before));
         if let Some(at) = self.under.iter().position(|group| *group == before) {
@@ -224,18 +223,18 @@ impl Recording {
         if let Some(size) = set.size_bytes {
             self.append(Operation::Truncate(path.clone(), size));
         }
-        // Last: an immutable file refuses the others.
+        // The flags come last, since an immutable file refuses the other changes.
         if set.flags.is_some() {
             self.append(Operation::Chattr(path, now.flags & SETTABLE));
         }
     }
 }
 
-/// A kind of layout whose file systems are recorded.
+/// A layout whose file systems are recorded.
 pub struct TracingLayout<'a> {
-    /// The one that does the work.
+    /// The layout that does the work.
     pub inner: &'a dyn LayoutKind,
-    /// Who keeps the trace.
+    /// The recorder of the trace.
     pub recorder: Recorder,
 }
 
@@ -279,7 +278,7 @@ impl Tracing {
         recording.append(operation);
     }
 
-    /// A change was made in this step.
+    /// Records a change that was made in this step.
     fn changed(&self, volume: &Volume<'_>, make: impl FnOnce(&Recording) -> Operation) {
         self.recording.lock().enter(volume.engaged());
         self.append(make);
@@ -521,7 +520,7 @@ impl FileSystem for Tracing {
             .set_xattr(volume, inode, name, value, mode, now)?;
         let name = name.to_vec();
         self.changed(volume, |r| match value {
-            // A line has no word for an empty value.
+            // A line of a trace cannot express an empty value.
             Some([]) => Operation::SetXattr(r.file(inode), name, vec![0]),
             Some(value) => Operation::SetXattr(r.file(inode), name, value.to_vec()),
             None => Operation::RemoveXattr(r.file(inode), name),

@@ -20,18 +20,20 @@ use crate::error::{AppError, AppResult};
 use crate::record::{Recorder, TracingLayout};
 use crate::trace::{Geometry, Trace};
 
-/// A program that is to be recorded.
+/// A program to record.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What `sh -c` is to run, with the mount as its directory and in `$BACKSTITCH_DIR`.
+    /// The command for `sh -c`. It runs in the mount's directory, which is also in
+    /// `$BACKSTITCH_DIR`.
     pub command: String,
-    /// What runs before, is on the disk when the program begins, and is not explored.
+    /// A command that runs first. What it does is on the disk when the program begins, and is not
+    /// explored.
     pub setup: Option<String>,
     /// The mechanism of the mount.
     pub ordering: Ordering,
-    /// The image that it runs on.
+    /// The image on which it runs.
     pub geometry: Geometry,
-    /// Where that is the user's own.
+    /// The user's own image, if there is one.
     pub image: Option<PathBuf>,
     /// Once this is set, the program is killed.
     pub stop: Arc<AtomicBool>,
@@ -79,8 +81,8 @@ impl Program {
         })
     }
 
-    /// Runs a command to its end. With a recorder its output is kept there; without, it is shown as
-    /// errors are.
+    /// Runs a command to its end. With a recorder its output goes there; without one, to standard
+    /// error.
     fn run(&self, command: &str, stage: &Stage, recorder: Option<&Recorder>) -> AppResult<()> {
         let failed = at("cannot run the program", &stage.dir);
         let mut shell = Command::new("sh");
@@ -98,7 +100,7 @@ impl Program {
             shell.stdout(std::io::stderr());
         }
         let mut child = shell.spawn().map_err(&failed)?;
-        // It holds the pipe's other end.
+        // The shell's command holds the pipe's other end, so without this the pipe never ends.
         drop(shell);
         let status = self.wait(&mut child, output, recorder).map_err(&failed)?;
         let reason = match status {
@@ -112,8 +114,8 @@ impl Program {
         })
     }
 
-    /// Waits for the end, and takes what the program says meanwhile. What it leaves running is
-    /// killed.
+    /// Waits for the end, and reads the output meanwhile. Processes that the program leaves running
+    /// are killed.
     fn wait(
         &self,
         child: &mut Child,
@@ -153,7 +155,7 @@ impl Program {
                 break false;
             }
         };
-        // Not waited for yet, so the group's number is still its own.
+        // The child is not reaped yet, so no other group can have this number.
         let _ = kill_process_group(pid, Signal::KILL);
         let status = child.wait()?;
         Ok((!stopped).then_some(status))

@@ -1,4 +1,4 @@
-//! Recording and doing again, without a mount.
+//! Recording a trace and repeating it, without a mount.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn work(engine: &Engine) {
     engine
         .rename(dir, b"new", root, b"name", RenameMode::Replace)
         .unwrap();
-    // It has no name any more, but somebody has it open.
+    // The file has no name any more, but is still open.
     engine.write(old, 3000, &[3; 100]).unwrap();
     engine.forget(old, 1);
     let other = make(root, "other", FileType::Regular);

@@ -1,6 +1,7 @@
-//! What a program did, in a file: one operation a line, as `crash fs --workload` reads it too.
+//! What a program did, as a file with one operation in a line, which `crash fs --workload` reads
+//! too.
 //!
-//! Lines that begin with `#` and a space are for those who know them:
+//! Lines that begin with `#` and a space are comments to other readers. This one understands:
 //!
 //! ```text
 //! # backstitch trace 1
@@ -36,11 +37,11 @@ pub struct Geometry {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// What is on it.
+    /// What is on it at first.
     pub start: Start,
 }
 
-/// What the image holds that a program starts on.
+/// The contents of an image on which a program starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// An empty file system.
@@ -54,7 +55,7 @@ pub enum Start {
 /// What a program did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// On what.
+    /// The image on which it did it.
     pub geometry: Geometry,
     /// Operations that were done before the program began.
     pub setup: usize,
@@ -65,12 +66,12 @@ pub struct Trace {
 }
 
 impl Geometry {
-    /// The image: an empty file system, with the smallest journal there is where the ordering wants
-    /// one, or the user's own.
+    /// The image: an empty file system, with the smallest journal if the ordering needs one, or the
+    /// user's own.
     ///
     /// # Errors
-    /// Where no file system can be made with these numbers, or the user's image is missing or
-    /// another one.
+    /// If no file system can be made with these numbers, or the user's image is missing or has
+    /// another size.
     pub fn image(&self, given: Option<&Path>, ordering: Ordering) -> AppResult<Fork> {
         match (self.start, given) {
             (Start::Given, Some(path)) => {
@@ -103,7 +104,7 @@ impl Geometry {
             root_uid: self.uid,
             root_gid: self.gid,
             device_is_zero: true,
-            // Always the same, so that a state's name is good for ever.
+            // Always the same identifiers, so that a state's name stays valid.
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
         Ok(Fork::formatted(
@@ -114,7 +115,7 @@ impl Geometry {
         )?)
     }
 
-    /// Of an image of the user's own.
+    /// The geometry of an image of the user's.
     ///
     /// # Errors
     /// Where it cannot be read, or holds no file system.
@@ -163,7 +164,7 @@ fn read_image(path: &Path) -> AppResult<(u64, u32, Fork)> {
 }
 
 impl Trace {
-    /// The same program, had it never heard of patchgroups.
+    /// The same trace without patchgroups.
     #[must_use]
     pub fn without_groups(self) -> Trace {
         let is_kept = |operation: &Operation| {
@@ -185,7 +186,7 @@ impl Trace {
         }
     }
 
-    /// As it is in a file.
+    /// The text of the file.
     pub fn to_text(&self) -> String {
         let Geometry {
             size_bytes,
@@ -221,7 +222,7 @@ impl Trace {
     /// Writes it to a file.
     ///
     /// # Errors
-    /// What the host says.
+    /// The host's errors.
     pub fn save(&self, path: &Path) -> AppResult<()> {
         std::fs::write(path, self.to_text()).map_err(|error| bad(path, error))
     }
@@ -266,7 +267,7 @@ impl Trace {
     }
 }
 
-/// A note as it fits into a line.
+/// A note without line breaks.
 fn one_line(note: &str) -> String {
     note.replace(['\n', '\r'], " ").trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! What files are called: the names that they have, and those that they had last.
+//! The names of files: those that they have, and those that they had last.
 
 use backstitch_layout::{InodeNumber, Rename, RenameMode};
 use rustc_hash::FxHashMap;
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(crate) struct Tree {
     root: InodeNumber,
     entries: FxHashMap<(InodeNumber, Vec<u8>), InodeNumber>,
-    /// The name that each inode got last, and whether it was taken away since.
+    /// The name that each inode got last, and whether it was removed since.
     last: FxHashMap<InodeNumber, (InodeNumber, Vec<u8>, bool)>,
 }
 
@@ -57,7 +57,7 @@ impl Tree {
         }
     }
 
-    /// What a file is called, from the root on, or was called last.
+    /// The path of a file, or the last one that it had.
     pub(crate) fn path(&self, inode: InodeNumber) -> String {
         if inode == self.root {
             return "/".to_owned();
@@ -82,7 +82,7 @@ impl Tree {
         }
     }
 
-    /// What is in a directory under a name.
+    /// The path of a name in a directory.
     pub(crate) fn child(&self, directory: InodeNumber, name: &[u8]) -> String {
         let name = String::from_utf8_lossy(name);
         match directory == self.root {

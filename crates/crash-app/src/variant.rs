@@ -1,4 +1,4 @@
-//! The ways in which the engine may write back what a program did not ask it to write.
+//! The ways in which the engine may write back what the program does not ask it to write.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_store::Optimisations;
 
-/// How the engine writes back what the program did not ask it to write.
+/// How the engine writes back what the program does not ask it to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Variant {
     pub(crate) schedule: Schedule,
     pub(crate) optimisations: Optimisations,
-    /// What chooses under [`Schedule::Partial`].
+    /// The seed of the choices under [`Schedule::Partial`].
     pub(crate) seed: u64,
 }
 
 impl Variant {
-    /// Those that are explored.
+    /// The variants that are explored.
     pub(crate) fn all(seed: u64) -> Vec<Variant> {
         let schedules = [Schedule::Nothing, Schedule::Partial, Schedule::Everything];
         let with = |optimisations| {

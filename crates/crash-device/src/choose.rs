@@ -1,19 +1,20 @@
-//! Which states of a moment are visited: all of them, or samples.
+//! Chooses the states of a moment to visit: all of them, or samples.
 
 use crate::recording::Change;
 use crate::variant::Variant;
 use fastrand::Rng;
 
-/// What is chosen from: the changes that may be missing at a moment.
+/// The states to choose from, by the changes that may be missing at a moment.
 pub(crate) struct Choices<'a> {
     changes: Vec<&'a Change>,
-    /// Groups of two or more changes whose order shows, by position.
+    /// Groups of two or more changes whose order shows, as positions in `changes`.
     tangles: Vec<Vec<u32>>,
     torn: bool,
 }
 
 impl<'a> Choices<'a> {
-    /// `segments` says which changes a FUA write lies between; those keep their order.
+    /// `segments` has, for each change, how many FUA writes come before it: changes with different
+    /// numbers keep their order.
     pub(crate) fn new(changes: Vec<&'a Change>, segments: &[usize], torn: bool) -> Self {
         let tangles = tangles(&changes, segments);
         Self {
@@ -23,7 +24,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// How many parts there are that can be missing one by one.
+    /// How many parts can be missing independently: changes, or their sectors.
     fn units(&self) -> u64 {
         let parts = |change: &&Change| match self.torn && !change.is_discard() {
             true => change.sectors(),
@@ -32,7 +33,7 @@ impl<'a> Choices<'a> {
         self.changes.iter().map(parts).sum()
     }
 
-    /// No fewer states than there are: every subset, each in every order that shows.
+    /// An upper bound on the number of states: every subset, in each order that shows.
     pub(crate) fn count(&self) -> u64 {
         let subsets = match u32::try_from(self.units()) {
             Ok(units) if units < 63 => 1_u64 << units,
@@ -53,7 +54,7 @@ impl<'a> Choices<'a> {
         variants
     }
 
-    /// The state in which those parts are there whose bits are set.
+    /// The state with the parts whose bits are set.
     fn subset(&self, bits: u64) -> Variant {
         let mut variant = Variant::default();
         let mut at = 0;
@@ -73,7 +74,7 @@ impl<'a> Choices<'a> {
         variant
     }
 
-    /// A subset, once in each order that can show.
+    /// Adds a subset once for each order that shows.
     fn each_order(&self, subset: Variant, variants: &mut Vec<Variant>) {
         let mut orders = vec![subset.kept.clone()];
         for tangle in &self.tangles {
@@ -100,8 +101,9 @@ impl<'a> Choices<'a> {
         }));
     }
 
-    /// All, none, everything reversed; then prefixes, each change missing, each change alone, each
-    /// torn; then any.
+    /// At most `share` samples. First all changes, none, and all with every order that shows
+    /// reversed; then each change missing, alone, torn, and last of a prefix, as many of these as
+    /// fit; then random ones.
     pub(crate) fn samples(&self, share: u64, rng: &mut Rng) -> Vec<Variant> {
         let count = self.changes.len() as u32;
         let mut variants = vec![Variant::of((0..count).collect()), Variant::of(Vec::new())];
@@ -113,7 +115,7 @@ impl<'a> Choices<'a> {
         let systematic = u64::from(count) * kinds;
         let quota = match systematic <= left / 2 {
             true => systematic,
-            // Room for any subset, which finds what needs two changes missing.
+            // Leaves room for random subsets, which find failures that need two missing changes.
             false => left / 2,
         };
         for number in picks(systematic, quota, rng) {
@@ -134,7 +136,8 @@ impl<'a> Choices<'a> {
             1 => Variant::of((0..=position).collect()),
             2 => Variant::of(vec![position]),
             _ => {
-                // Everything before it, and it torn: how a drive stops in the middle of its work.
+                // Everything before it, and a part of it: what a drive leaves that stops in the
+                // middle of its work.
                 let mut variant = Variant::of((0..position).collect());
                 self.keep_torn_somehow(&mut variant, position, rng);
                 variant
@@ -197,7 +200,8 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Adds a change of which only some sectors are there; none, or all, is not torn.
+/// Adds a change of which only some sectors are there. With no sector it is left out, with all it
+/// is not torn.
 fn keep_torn(variant: &mut Variant, position: u32, mask: Vec<bool>) {
     if !mask.contains(&true) {
         return;
@@ -208,7 +212,7 @@ fn keep_torn(variant: &mut Variant, position: u32, mask: Vec<bool>) {
     }
 }
 
-/// Where the members of a tangle stand in a list.
+/// The indices in `kept` of a tangle's members.
 fn places_of(tangle: &[u32], kept: &[u32]) -> Vec<usize> {
     (0..kept.len())
         .filter(|&place| tangle.contains(&kept[place]))
@@ -225,7 +229,7 @@ fn each_permutation(mut members: Vec<u32>, look: &mut dyn FnMut(&[u32])) {
             return look(members);
         }
         for at in from..members.len() {
-            // Rotating keeps the rest sorted: the log's own order comes first.
+            // Rotating keeps the rest sorted, so the log's order comes first.
             members[from..=at].rotate_right(1);
             go(members, from + 1, look);
             members[from..=at].rotate_left(1);
@@ -234,7 +238,7 @@ fn each_permutation(mut members: Vec<u32>, look: &mut dyn FnMut(&[u32])) {
     go(&mut members, 0, look);
 }
 
-/// `quota` different numbers below `count`, ascending.
+/// `quota` different random numbers below `count`, ascending.
 pub(crate) fn picks(count: u64, quota: u64, rng: &mut Rng) -> Vec<u64> {
     if quota >= count {
         return (0..count).collect();
@@ -250,9 +254,9 @@ pub(crate) fn picks(count: u64, quota: u64, rng: &mut Rng) -> Vec<u64> {
     chosen.into_iter().collect()
 }
 
-/// Groups of changes whose order shows. Two writes show their order if they overlap and the earlier
-/// one does not cover the later: if it does, then the earlier one on top is the same as the later
-/// one missing, which is visited anyway.
+/// Groups of changes whose order shows. The order of two writes shows if they overlap and the
+/// earlier one does not cover all of the later one. If it does, then having it on top is the same
+/// as the later one missing, which is visited anyway.
 fn tangles(changes: &[&Change], segments: &[usize]) -> Vec<Vec<u32>> {
     let mut by_start: Vec<usize> = (0..changes.len()).collect();
     by_start.sort_by_key(|&n| (changes[n].start(), n));
@@ -327,11 +331,11 @@ mod tests {
 
     #[test]
     fn the_order_of_overlapping_writes_shows() {
-        // The second covers part of the first; the third covers nothing of both but part of the
-        // second.
+        // The second covers a part of the first. The third covers a part of the second, and nothing
+        // of the first.
         let partly = changes(&[(0, 8), (4, 8), (11, 2)]);
         let all = choices(&partly, false).all();
-        // Subsets of 0, 1 and 2 members: 1 + 3 + 3 × 2, and the whole in 6 orders.
+        // Subsets with 0, 1 and 2 changes: 1 + 3 + 3 × 2; and all three changes, in 6 orders.
         assert_eq!(all.len(), 1 + 3 + 6 + 6);
         assert!(all.iter().any(|v| v.kept == [2, 1, 0]));
         let same = changes(&[(0, 8), (0, 8), (2, 2)]);

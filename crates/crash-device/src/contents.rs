@@ -1,8 +1,7 @@
-//! What states hold, as hashes: so that states with the same bytes are found before anything is
-//! written.
+//! Hashes of states, so that states with the same bytes are found before anything is written.
 //!
-//! A state's hash is the sum of a term for each sector that differs from the base. Sums do not
-//! depend on the order, so a state is hashed by what it changes only.
+//! The hash of a state is a sum of one term for each sector that differs from the base. A sum does
+//! not depend on the order of its terms, so only the changed sectors have to be hashed.
 
 use crate::error::ScheduleResult;
 use crate::recording::SECTOR_BYTES;
@@ -15,18 +14,18 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use twox_hash::XxHash3_128;
 
-/// How much is read at once.
+/// Bytes that are read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
 type Sectors = Rc<Vec<(u64, u128)>>;
 
-/// The contents of the image at the last flush, and of what came later.
+/// The contents of the image at the last flush, and the changes after that.
 pub(crate) struct Contents<'a> {
     recording: &'a Recording,
     zeros: u128,
-    /// The sectors that some change touches, as the base has them.
+    /// The hashes of the base's sectors, for those that some change touches.
     base: FxHashMap<u64, u128>,
-    /// The sectors that were changed up to `stable`.
+    /// The hashes of the sectors that were changed up to `stable`.
     now: FxHashMap<u64, u128>,
     total: u128,
     stable: usize,
@@ -47,7 +46,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// The hash of a state. Moments have to come in the log's order.
+    /// The hash of a state. Moments must come in the log's order.
     pub(crate) fn state(&mut self, moment: &Moment, variant: &Variant) -> ScheduleResult<u128> {
         self.advance(moment.stable)?;
         let mut over: FxHashMap<u64, u128> = FxHashMap::default();
@@ -83,7 +82,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// What a sector adds to the sum: nothing where it is as the base has it.
+    /// What a sector adds to the sum: nothing if it is the same as in the base.
     fn term(&self, sector: u64, hash: u128) -> u128 {
         if self.base.get(&sector) == Some(&hash) {
             return 0;
@@ -134,7 +133,8 @@ impl<'a> Contents<'a> {
                 let range = (from / SECTOR_BYTES).max(start / SECTOR_BYTES)..last;
                 sectors.extend(range.map(|sector| (sector, self.zeros)));
             }
-            // What was changed since. It stays the same while this is loaded: until the epoch ends.
+            // Sectors changed since then. They stay the same until the epoch ends, when this is
+            // unloaded.
             let range = start / SECTOR_BYTES..end / SECTOR_BYTES;
             let changed = self.now.keys().filter(|sector| range.contains(sector));
             sectors.extend(changed.map(|&sector| (sector, self.zeros)));
@@ -155,7 +155,7 @@ impl<'a> Contents<'a> {
         Ok(sectors)
     }
 
-    /// Learns what the base holds in a range.
+    /// Hashes the base's sectors in a range.
     fn read_base(&mut self, start: u64, end: u64) -> ScheduleResult<()> {
         let mut buffer = vec![0; CHUNK_BYTES.min((end - start) as usize)];
         let mut from = start;

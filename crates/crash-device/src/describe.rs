@@ -5,10 +5,10 @@ use crate::variant::StateId;
 use backstitch_crash_core::check::Verdict;
 use backstitch_crash_core::report::{Block, BlockState, Failure};
 
-/// The most lines of a kind that a report shows of one state.
+/// The most lines of each list that a report shows of a state.
 const LINES: usize = 64;
 
-/// Everything about a failing state but how to replay it.
+/// Everything about a failing state except how to replay it.
 pub(crate) fn failure(recording: &Recording, state: &StateId, verdict: &Verdict) -> Failure {
     let verdict = match verdict {
         Verdict::Good => "good".to_owned(),
@@ -41,7 +41,7 @@ fn cut(recording: &Recording, state: &StateId) -> String {
     format!("{when}, {passed}; the last flush had made {durable} changes durable")
 }
 
-/// The marks that have passed, and the changes since the last flush.
+/// The marks that had passed, and the changes since the last flush.
 fn operations(recording: &Recording, state: &StateId) -> Vec<String> {
     let moment = &state.moment;
     let marks = recording.marks()[..moment.marks].iter();
@@ -71,7 +71,8 @@ fn what(change: &Change) -> String {
     format!("entry {}: {kind} of {len} bytes at {at}", entry.number)
 }
 
-/// The changes that may be missing, those that are listed first of which there are fewer.
+/// The changes that may be missing. Of those on the disk and those missing, the fewer are listed
+/// first.
 fn blocks(recording: &Recording, state: &StateId) -> Vec<Block> {
     let optional = recording.optional(&state.moment);
     let mut there = vec![false; optional.len()];
@@ -110,7 +111,7 @@ fn blocks(recording: &Recording, state: &StateId) -> Vec<Block> {
     order.into_iter().map(block).collect()
 }
 
-/// Whether a change reached the disk in another place than the log's order gives it.
+/// Whether a change reached the disk at another place than in the log's order.
 fn is_reordered(there: &[bool], rank: usize, n: usize) -> bool {
     there[..n].iter().filter(|&&there| there).count() != rank
 }

@@ -7,10 +7,10 @@ use thiserror::Error;
 /// The result of a step of the exploration.
 pub type ScheduleResult<T> = std::result::Result<T, ScheduleError>;
 
-/// What can go wrong while exploring: never a state that fails its check, which is a finding.
+/// What can go wrong while exploring. A state that fails its check is no error but a finding.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// A step that all explorations have.
+    /// A step that all explorations share.
     #[error(transparent)]
     Step(#[from] StepError),
     /// The log cannot be read.
@@ -27,15 +27,15 @@ pub enum ScheduleError {
         base_bytes: u64,
         /// The entry.
         entry: u64,
-        /// Where it writes.
+        /// The offset of its write.
         offset_bytes: u64,
-        /// How much.
+        /// The length of its write.
         len_bytes: u64,
     },
-    /// A state that was asked for is none of this log's.
+    /// The named state is not one of this log.
     #[error("{state}: no state of this log: {reason}")]
     NoState {
-        /// What was asked for.
+        /// The name.
         state: String,
         /// What is wrong with it.
         reason: String,

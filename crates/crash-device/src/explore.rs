@@ -1,4 +1,4 @@
-//! Visits the states of a recording and reports.
+//! Visits the states of a recording, and reports.
 
 use crate::describe;
 use crate::error::ScheduleResult;
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// The most failing states that are described. The others are counted.
 const FAILURES: usize = 10;
-/// The most states that are looked at to minimise one.
+/// The most states that are checked to minimise one.
 const QUESTIONS: u32 = 200;
 
 /// What to explore, and how.
@@ -28,20 +28,20 @@ pub struct Options {
     pub check: Check,
     /// About how many states are visited.
     pub states: u64,
-    /// Chooses the samples.
+    /// The seed of the samples.
     pub seed: u64,
-    /// Tear writes at sectors.
+    /// Whether writes are torn at sectors.
     pub torn: bool,
     /// How many checks run at once. The report is the same for any number.
     pub jobs: usize,
-    /// Shown in the report: the command that makes it.
+    /// The command that makes the report, for the report.
     pub command: String,
-    /// To which the state's name is added for the replay.
+    /// The command of a replay, to which the state's name is added.
     pub replay_command: String,
-    /// Where the image of the first failing state goes.
+    /// The file for the image of the first failing state.
     pub keep: Option<PathBuf>,
-    /// Shows states without copying the base, in place of an image that becomes one after the
-    /// other.
+    /// Shows states as a device, without copying the base. If this is `None`, one image file
+    /// becomes each state in turn.
     pub overlay: Option<Show>,
     /// Once this is set, the exploration ends before the next state, and cleans up.
     pub stop: Arc<AtomicBool>,
@@ -75,7 +75,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Makes a state, and has it checked. Returns also whether the check wrote to the image.
+    /// Makes a state and checks it. Also returns whether the check wrote to the image.
     fn judge(&mut self, state: &StateId, keep: Option<&Path>) -> ScheduleResult<(Verdict, bool)> {
         if self.options.stop.load(Ordering::Relaxed) {
             return Err(StepError::Stopped.into());
@@ -103,9 +103,9 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What the workers found.
+/// The results of all threads.
 struct Found {
-    /// By the job's number, so that it does not matter who came first.
+    /// With the job's number, so that the order in which threads finish does not matter.
     failed: Vec<(usize, Verdict)>,
     wrote: u64,
 }
@@ -114,7 +114,8 @@ struct Found {
 ///
 /// # Errors
 ///
-/// What keeps states from being made or checked. A failing check is none: it is in the report.
+/// What prevents states from being made or checked. A failing check is not an error but a part of
+/// the report.
 pub fn explore(
     recording: &Arc<Recording>,
     options: &Options,
@@ -188,7 +189,7 @@ fn visit(
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing is left half done by a panic.
+    // A panic cannot leave this half changed.
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -201,7 +202,7 @@ fn state_of(job: &Job) -> StateId {
     }
 }
 
-/// Describes the first failing state of each moment, each as small as it can be made.
+/// Describes the first failing state of each moment, after minimising it.
 fn minimise(
     recording: &Arc<Recording>,
     options: &Options,
@@ -227,7 +228,7 @@ fn minimise(
         let state = state_of(&jobs[*job]);
         let keep = options.keep.as_deref().filter(|_| failures.is_empty());
         let failure = smallest(&mut bench, options, &state, verdict, keep)?;
-        // The same state may be the smallest one of several moments.
+        // Several moments may have the same smallest state.
         if !failures.iter().any(|known| known.replay == failure.replay) {
             failures.push(failure);
         }
@@ -249,8 +250,8 @@ fn smallest(
     };
     let small = shrink(recording, state, &mut judge)?;
     let minimised = judge.left > 0;
-    // The verdict of the small state, which may fail in another way; a check that changes its mind
-    // keeps the first one.
+    // The small state may fail in another way. If the check now says it is good, the first verdict
+    // stays.
     let (again, _) = bench.judge(&small, keep)?;
     let (small, verdict) = match again {
         Verdict::Good => (state, verdict),

@@ -1,44 +1,44 @@
 //! Schedule states of any device: what a power cut could have left of recorded writes.
 //!
 //! Input is a base image and a log of what was written to it (see
-//! [`backstitch_device::write_log`]); the judge is a command of the user's. It knows no file
-//! system, so it works for every one. For the same reason it depends on nothing but `device` (the
-//! log) and `crash-core` (the check, the report), neither on the engine nor on a layout.
+//! [`backstitch_device::write_log`]); the judge is a command of the user's. This crate knows no
+//! file system, so it works for every one. It depends only on `device` (the log) and `crash-core`
+//! (the check, the report).
 //!
 //! # The fault model
 //!
-//! Writes and discards between two flushes form an *epoch*. A power cut comes before some entry of
-//! the log, its *cut*. What the cut leaves is
+//! Writes and discards between two flushes form an *epoch*. The power is cut before some entry of
+//! the log, the *cut*. What is then on the disk is
 //!
-//! * every change of the epochs before: the flush at their end has made them durable;
+//! * every change of earlier epochs, since the flush at their end has made them durable;
 //! * of the current epoch's changes before the cut, **any part, in any order**. Only where two
 //!   writes overlap does the order show: then each of them may lie on top. A discard either took
 //!   effect, and its bytes are zeros, or did not, and they are what they were;
 //! * with *torn* writes, any part of the 512-byte sectors of each of these.
 //!
 //! A write with FUA is durable when it ends. A log tells in which order requests ended, not when
-//! each began, so an entry is taken to begin when the one before it has ended: a FUA write is there
-//! in every state whose cut comes after it, keeps its place among overlapping writes, and may be
-//! missing only while it is itself *in flight*, with nothing behind it.
+//! each began. So an entry is taken to begin when the one before it has ended. Then a FUA write is
+//! there in every state whose cut comes later, keeps its place among overlapping writes, and may be
+//! missing only while it is itself *in flight*, when nothing after it has begun.
 //!
-//! A mark tells what was promised by then. It belongs to no epoch and orders nothing, but a state
-//! counts as another one when other marks have passed: the same bytes may be right before a promise
-//! and wrong after it.
+//! A mark tells what was promised by then. It belongs to no epoch and orders nothing, but states
+//! with different marks passed count as different: the same bytes may be right before a promise and
+//! wrong after it.
 //!
-//! Real drives do less than this. What a foreign log does not know is which writes depended on each
-//! other, so nothing is left out for that reason, and nothing is added: states that only another
+//! Real drives leave fewer states than this. A foreign log does not tell which writes depended on
+//! each other. So no state is left out for that reason, and none is added: states that only another
 //! order of submission could have left are not visited.
 //!
 //! # How a state is made
 //!
-//! `plan` chooses the states: all, while there are few, and samples beyond; it sees only hashes of
-//! sectors, so that states with the same bytes are found before anything is written. `overlay` puts
-//! a state together from base and log as it is read, and drops what the check writes: it costs what
-//! the state changes and the check touches, and needs somebody who shows a device as a file.
-//! `scratch` does without: it holds the image as it was at the last flush, twice; one copy becomes
-//! the state, by writing the epoch's changes into it, and is brought back from the other
-//! afterwards. `shrink` looks for the smallest change that still fails. [`explore`] puts them
-//! together, with the core's [`Check`](backstitch_crash_core::check::Check) as the judge.
+//! `plan` chooses the states: all if there are few, else samples. It works on hashes of sectors, so
+//! that states with the same bytes are found before anything is written. `overlay` puts a state
+//! together from base and log while it is read, and drops what the check writes. It costs what the
+//! state changes and the check touches, and needs a way to show a device as a file. `scratch` does
+//! without that. It keeps two copies of the image as it was at the last flush. One becomes the
+//! state, when the epoch's changes are written into it, and is restored from the other afterwards.
+//! `shrink` looks for the smallest change that still fails. [`explore`] combines them, with the
+//! core's [`Check`](backstitch_crash_core::check::Check) as the judge.
 //!
 //! # Invariants
 //!

@@ -1,9 +1,9 @@
-//! States without copies: a device that shows one, put together from the base and the log as it is
-//! read.
+//! States without copies: a device that shows a state, put together from the base and the log while
+//! it is read.
 //!
-//! What the check writes goes into memory and is dropped with the state. So a state costs what it
-//! changes and what the check reads and writes, however much data the base holds; but somebody has
-//! to show the device as a file, and every read takes the way through it.
+//! What the check writes stays in memory and is dropped with the state. So a state costs what it
+//! changes and what the check reads and writes, however much data the base holds. But the device
+//! has to be shown as a file, and every read goes through it.
 
 use crate::error::ScheduleResult;
 use crate::recording::SECTOR_BYTES;
@@ -17,14 +17,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What [`StepError::Host`] says was tried where a [`Show`] failed.
+/// The attempt that failed, in the [`StepError::Host`] of a failed [`Show`].
 pub const CANNOT_SHOW: &str = "cannot show states there";
 
 /// Where a sector's bytes are.
 #[derive(Clone, Debug)]
 enum Sector {
     Zeros,
-    /// In the log: a change, and a place in its data.
+    /// In the log: an index of a change, and an offset in its data.
     Log(usize, u64),
     /// What the check wrote.
     Written(Box<[u8; SECTOR_BYTES as usize]>),
@@ -34,15 +34,15 @@ type Sectors = BTreeMap<u64, Sector>;
 
 #[derive(Debug, Default)]
 struct Layers {
-    /// Changes that are durable, and how many these are.
+    /// The sectors of durable changes, and the number of these changes.
     stable: Sectors,
     changes: usize,
-    /// The state's own, and what the check wrote.
+    /// The sectors that the state changes, and those that the check wrote.
     state: Sectors,
     written: bool,
 }
 
-/// A device that shows a state; see the head of this file.
+/// A device that shows a state; see the head of this module.
 #[derive(Debug)]
 pub struct OverlayDevice {
     recording: Arc<Recording>,
@@ -67,7 +67,7 @@ impl OverlayDevice {
     }
 
     fn locked(&self) -> MutexGuard<'_, Layers> {
-        // A panic leaves nothing half done that the next state would see.
+        // A panic leaves nothing half changed that the next state would see.
         self.layers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +101,7 @@ impl OverlayDevice {
             );
             return Ok(());
         }
-        // Only what holds anything: the range may be the whole device.
+        // Only the parts that hold data, since the range may be the whole device.
         let base = data_ranges(self.recording.base(), change.start(), change.end())
             .map_err(at("cannot search the base", self.recording.base_path()))?;
         let base = base
@@ -116,7 +116,7 @@ impl OverlayDevice {
         Ok(())
     }
 
-    /// Drops the state. Returns whether the check had written to it.
+    /// Drops the state. Returns whether the check wrote to it.
     fn restore(&self) -> bool {
         let mut layers = self.locked();
         layers.state.clear();
@@ -235,7 +235,7 @@ impl BlockDevice for OverlayDevice {
     }
 }
 
-/// States shown by a device that is put together as it is read.
+/// States shown as a device that is put together while it is read.
 pub(crate) struct Overlay {
     device: Arc<OverlayDevice>,
     shown: Box<dyn Shown>,
@@ -283,7 +283,7 @@ mod tests {
     use crate::variant::StateId;
     use backstitch_device::write_log::{EntryFlags, LogWriter};
 
-    /// Nine sectors, of which the middle ones are a hole, and a log with every kind of change.
+    /// A base of nine sectors with a hole in the middle, and a log with every kind of change.
     fn recording(dir: &Path) -> Arc<Recording> {
         let (base, log) = (dir.join("base"), dir.join("log"));
         let mut bytes = vec![b'.'; 9 * 512];

@@ -1,4 +1,4 @@
-//! Which states are visited, and which of them are the same.
+//! Chooses the states to visit, and finds those that are the same.
 
 use crate::choose::{Choices, picks};
 use crate::contents::Contents;
@@ -8,10 +8,10 @@ use crate::variant::Variant;
 use fastrand::Rng;
 use rustc_hash::FxHashSet;
 
-/// A moment that cannot be visited exhaustively gets no fewer states than this, or none.
+/// The fewest states that a moment gets if it is not visited exhaustively; otherwise it gets none.
 const LEAST_SHARE: u64 = 8;
 
-/// How many states are looked at for each that is wanted, where many turn out to be known.
+/// How many states are looked at for each one that is wanted, if many turn out to be known.
 const TRIES: u64 = 3;
 
 /// A state to visit.
@@ -21,11 +21,11 @@ pub(crate) struct Job {
     pub(crate) variant: Variant,
 }
 
-/// Everything that is visited, in the log's order.
+/// All that is visited, in the log's order.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) jobs: Vec<Job>,
-    /// States that were looked at, those with known contents among them.
+    /// States that were looked at, including those with known contents.
     pub(crate) states: u64,
     pub(crate) moments: usize,
     pub(crate) exhaustive_moments: usize,
@@ -42,7 +42,7 @@ impl Plan {
         self.jobs.push(Job { moment, variant });
     }
 
-    /// Whether every state there is, is visited.
+    /// Whether all states there are are visited.
     pub(crate) fn is_exhaustive(&self) -> bool {
         self.exhaustive_moments == self.moments
     }
@@ -100,18 +100,18 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// What tells one state from another: its bytes, and how many marks have passed.
+/// Identifies a state: the hash of its bytes, and how many marks have passed.
 type State = (u128, usize);
 
-/// The states of a moment that are visited.
+/// The chosen states of a moment.
 struct Chosen {
     new: Vec<(State, Variant)>,
     looked_at: u64,
     exhaustive: bool,
 }
 
-/// Chooses up to `share` states that differ. To look at a state costs little beside visiting it:
-/// where there are not many more than wanted, all are looked at, since many may be the same.
+/// Chooses up to `share` states that differ. Looking at a state costs little compared with visiting
+/// it. So if there are not many more than wanted, all are looked at, since many may be the same.
 fn choose(
     choices: &Choices<'_>,
     share: u64,
@@ -128,7 +128,7 @@ fn choose(
     let mut here: FxHashSet<State> = FxHashSet::default();
     let mut new = Vec::new();
     let mut looked_at = 0;
-    // Samples that turn out to be known are made up for by others.
+    // Samples that turn out to be known are replaced by random ones.
     while let Some(variant) = variants.next().or_else(|| {
         let wanted = !all && (new.len() as u64) < share && looked_at < most;
         wanted.then(|| choices.any(rng))
@@ -156,9 +156,9 @@ fn choose(
     })
 }
 
-/// Divides states among moments: those that need fewest come first, and what they leave goes to the
-/// others. Where even [`LEAST_SHARE`] for each is too much, some moments get none; the last one
-/// always gets its share.
+/// Divides states among moments. Moments that need the fewest come first, and what they do not need
+/// goes to the others. If there are not even [`LEAST_SHARE`] for each, some moments get none; the
+/// last one always gets its share.
 fn shares(counts: &[u64], states: u64, rng: &mut Rng) -> Vec<u64> {
     let mut order: Vec<usize> = (0..counts.len()).collect();
     let least = |moment: usize| counts[moment].min(LEAST_SHARE);

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// What a drive stores wholly or not at all.
+/// Bytes that a drive stores wholly or not at all.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// A write or a discard.
@@ -44,7 +44,7 @@ impl Change {
     }
 }
 
-/// What an entry means for the order.
+/// What an entry means for the order of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Flush,
@@ -55,10 +55,10 @@ enum Meaning {
     Nothing,
 }
 
-/// A moment at which the power may go.
+/// A moment at which the power may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// The entry before which it goes.
+    /// The entry before which it is cut.
     pub cut: u64,
     /// Whether the FUA write right before the cut is still in flight.
     pub in_flight: bool,
@@ -83,7 +83,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Reads the log's entries; their data stays where it is.
+    /// Reads the log's entries, but not their data.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Recording {
         Ok(())
     }
 
-    /// The log, for its data.
+    /// The log, from which data is read.
     pub fn log(&self) -> &LogReader {
         &self.log
     }
@@ -148,12 +148,12 @@ impl Recording {
         &self.base
     }
 
-    /// Where the base is.
+    /// The path of the base.
     pub fn base_path(&self) -> &Path {
         &self.base_path
     }
 
-    /// The size of base and states.
+    /// The size of the base, and of each state.
     pub fn base_bytes(&self) -> u64 {
         self.base_bytes
     }
@@ -179,9 +179,9 @@ impl Recording {
         self.meanings.iter().filter(flush).count()
     }
 
-    /// The moments that have states of their own: before each flush, since the epoch is largest
-    /// then; before each mark, since less has been promised then; while each FUA write is in
-    /// flight; and the end.
+    /// The moments that have states of their own: before each flush, when the epoch is largest;
+    /// before each mark, when less has been promised; while each FUA write is in flight; and the
+    /// end.
     pub fn moments(&self) -> Vec<Moment> {
         let mut moments: Vec<Moment> = Vec::new();
         self.walk(|now, next| {
@@ -203,8 +203,8 @@ impl Recording {
         moments
     }
 
-    /// Goes through the log and shows what a cut before each entry means; entries behind FUA writes
-    /// twice, first in flight.
+    /// Calls `look` with the moment of a cut before each entry and at the end. After a FUA write it
+    /// is called twice, first with that write in flight.
     fn walk(&self, mut look: impl FnMut(Moment, Option<Meaning>)) {
         let mut now = Moment {
             cut: 0,
@@ -234,7 +234,7 @@ impl Recording {
         look(now, None);
     }
 
-    /// The moment of a cut that somebody names.
+    /// The moment of a given cut, if there is one.
     pub fn moment_at(&self, cut: u64, in_flight: bool) -> Option<Moment> {
         let mut found = None;
         self.walk(|now, _| {
@@ -255,7 +255,7 @@ impl Recording {
             .collect()
     }
 
-    /// For each of some changes, how many FUA writes of the epoch come before it: changes with
+    /// For each of these changes, how many FUA writes of the epoch come before it. Changes with
     /// different numbers keep their order.
     pub fn segments(&self, moment: &Moment, optional: &[usize]) -> Vec<usize> {
         let mut segments = Vec::with_capacity(optional.len());

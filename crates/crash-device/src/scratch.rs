@@ -1,17 +1,17 @@
-//! The image that becomes one state after the other.
+//! An image file that becomes one state after the other.
 //!
-//! Two sparse copies of the base are carried along: `stable`, as it is after the last flush, and
-//! `image`, which becomes each state in turn. A state costs the changes of its epoch: they are
-//! written into `image`, and afterwards copied back from `stable`.
+//! There are two sparse copies of the base: `stable`, as it is after the last flush, and `image`,
+//! which becomes each state in turn. A state costs the changes of its epoch: they are written into
+//! `image`, and afterwards copied back from `stable`.
 //!
-//! The check may write to the image too (`e2fsck -y` does). A file's time of modification moves
-//! with every write, through a loop device or a mapping as well, so it is set to a moment long ago
-//! before the check runs: if it is still there afterwards, nothing was written, and only the
+//! The check may write to the image too (`e2fsck -y` does). Every write changes a file's time of
+//! modification, also through a loop device or a mapping. So before the check runs, that time is
+//! set to a moment long ago. If it is unchanged afterwards, nothing was written, and only the
 //! changes are copied back. Otherwise both files are compared wherever either holds data, and what
-//! differs is copied: that costs the data of the image, not its size. (A host that clones files, as
-//! XFS and btrfs do, makes the two copies for nothing; none tells which blocks of a file were
-//! written, so that the comparison cannot be done without in general. [`overlay`](super::overlay)
-//! does without, and without the copies, but needs a mount.)
+//! differs is copied. That costs the data of the image, not its size. (On hosts that can clone
+//! files, such as XFS and btrfs, the two copies are free. But no host tells which blocks of a file
+//! were written, so the comparison is needed in general. [`overlay`](super::overlay) needs neither
+//! the copies nor the comparison, but a mount.)
 
 use crate::error::ScheduleResult;
 use crate::recording::SECTOR_BYTES;
@@ -26,23 +26,22 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How much is copied or compared at once.
+/// Bytes that are copied or compared at once.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Within a chunk, what differs is found in pieces of this size.
+/// Bytes of the pieces in which differences within a chunk are found.
 const PIECE_BYTES: usize = 4096;
-/// The time of modification of an image that nobody has written to: 2001-09-09.
+/// The time of modification of an image that the check has not written to: 2001-09-09.
 const LONG_AGO: i64 = 1_000_000_000;
 
 /// A file that becomes one state after the other.
 pub(crate) trait Stage: Send {
-    /// Where the state is.
+    /// The path of the state.
     fn path(&self) -> &Path;
 
-    /// Makes it a state of this moment. Moments have to come in the log's order.
+    /// Makes the file a state of this moment. Moments must come in the log's order.
     fn build(&mut self, moment: &Moment, variant: &Variant) -> ScheduleResult<()>;
 
-    /// Takes the state back, and what the check did to it. Returns whether the check had written to
-    /// it.
+    /// Undoes the state, and what the check wrote. Returns whether the check wrote anything.
     fn restore(&mut self) -> ScheduleResult<bool>;
 }
 
@@ -52,9 +51,9 @@ pub(crate) struct Scratch {
     path: PathBuf,
     image: File,
     stable: File,
-    /// How many changes are durable in `stable`.
+    /// The number of changes that are in `stable`.
     changes: usize,
-    /// Where `image` differs from `stable`, as far as we have made it so.
+    /// The ranges in which `image` differs from `stable` because of the state.
     dirty: Vec<(u64, u64)>,
 }
 
@@ -187,12 +186,12 @@ impl Stage for Scratch {
 enum Touched {
     No,
     Written,
-    /// Another file has the image's name, or none.
+    /// The image's name is another file's now, or no file's.
     Replaced,
 }
 
-/// Copies a file, or a block device, leaving holes where it has holes or long runs of zeros. Clones
-/// it where the host can.
+/// Copies a file or a block device. The copy has holes for its holes and for long runs of zeros.
+/// Where the host can clone the file, that is done instead.
 ///
 /// # Errors
 ///
@@ -213,7 +212,7 @@ pub fn copy_sparse(from: &Path, to: &Path) -> std::io::Result<()> {
     copy_data(&source, &target, 0, bytes)
 }
 
-/// Copies what a file holds in a range into a file that has a hole there.
+/// Copies the data of a file in a range into a file that has a hole there.
 fn copy_data(source: &File, target: &File, start: u64, end: u64) -> std::io::Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES.min(end - start) as usize];
     for (mut from, to) in data_ranges(source, start, end)? {
@@ -240,7 +239,7 @@ fn copy_back(stable: &File, image: &File, start: u64, end: u64) -> std::io::Resu
     image.write_all_at(&buffer, start)
 }
 
-/// Makes `image` the same as `stable`, looking only where one of them holds data.
+/// Makes `image` equal to `stable`, comparing only where one of them holds data.
 fn compare_back(stable: &File, image: &File, bytes: u64) -> std::io::Result<()> {
     let mut ranges = data_ranges(stable, 0, bytes)?;
     ranges.extend(data_ranges(image, 0, bytes)?);
@@ -279,7 +278,7 @@ fn copy_pieces(image: &File, from: u64, wanted: &[u8], there: &[u8]) -> std::io:
     Ok(())
 }
 
-/// Makes a range zeros: a hole where the host can.
+/// Fills a range with zeros; makes it a hole if the host can.
 fn zero(file: &File, start: u64, end: u64) -> std::io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if start >= end || rustix::fs::fallocate(file, hole, start, end - start).is_ok() {
@@ -295,14 +294,15 @@ fn zero(file: &File, start: u64, end: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Where a file holds data between two places; the whole range where the host does not tell.
+/// The ranges in which a file holds data, between two offsets; the whole range if the host cannot
+/// tell.
 pub(crate) fn data_ranges(file: &File, start: u64, end: u64) -> std::io::Result<Vec<(u64, u64)>> {
     let mut ranges = Vec::new();
     let mut at = start;
     while at < end {
         let from = match rustix::fs::seek(file, Find::Data(at)) {
             Ok(from) if from < end => from,
-            // Nothing but a hole is left.
+            // The rest is a hole.
             Ok(_) | Err(Errno::NXIO) => break,
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 ranges.push((at, end));

@@ -1,11 +1,11 @@
-//! The smallest difference that still fails.
+//! Looks for the smallest state that still fails.
 
 use crate::error::ScheduleResult;
 use crate::recording::{Moment, Recording};
 use crate::variant::{StateId, Variant};
 use backstitch_crash_core::fewest;
 
-/// Asks whether a state fails. Counts the questions, and answers no more when there were too many.
+/// Asks whether a state fails. Counts the questions, and answers "no" when there were too many.
 pub(crate) struct Judge<'a> {
     /// Builds a state and runs the check.
     pub(crate) fails: &'a mut dyn FnMut(&StateId) -> ScheduleResult<bool>,
@@ -24,12 +24,13 @@ impl Judge<'_> {
     }
 }
 
-/// How many changes more may be missing than there before a state is rather told by what is there.
+/// If a state misses so many more changes than it has, it is described by the changes that are
+/// there.
 const RATHER_MISSING: usize = 8;
 
-/// Looks for a failing state that is easy to understand: nothing torn and the log's order if that
-/// fails too, then as few changes missing as possible or, where these are many, as few changes
-/// there as possible.
+/// Looks for a failing state that is easy to understand. Nothing is torn and changes are in the
+/// log's order, if the state fails like that too. Then as few changes as possible are missing or,
+/// where these are many, as few changes as possible are there.
 pub(crate) fn shrink(
     recording: &Recording,
     state: &StateId,
@@ -78,7 +79,7 @@ pub(crate) fn shrink(
     })
 }
 
-/// Takes back what is torn, and what is out of order, where the state fails without it.
+/// Undoes tearing and reordering as far as the state fails without them.
 fn plain(moment: Moment, best: &mut Variant, judge: &mut Judge<'_>) -> ScheduleResult<()> {
     for at in (0..best.torn.len()).rev() {
         let mut tried = best.clone();
@@ -87,7 +88,7 @@ fn plain(moment: Moment, best: &mut Variant, judge: &mut Judge<'_>) -> ScheduleR
             *best = tried.clone();
             continue;
         }
-        // Or not there at all.
+        // Tries it without the torn change, too.
         tried.kept.retain(|&n| n != position);
         if judge.fails(moment, &tried)? {
             *best = tried;
@@ -103,8 +104,8 @@ fn plain(moment: Moment, best: &mut Variant, judge: &mut Judge<'_>) -> ScheduleR
     Ok(())
 }
 
-/// The same state at the earliest cut that can leave it: what comes behind the last change that is
-/// there need not be called missing. Marks stay passed, and FUA writes durable.
+/// The same state at the earliest possible cut: changes after the last one that is there need not
+/// be called missing. The passed marks and the durable FUA writes stay the same.
 fn earliest(recording: &Recording, moment: Moment, variant: &Variant) -> Moment {
     if moment.in_flight {
         return moment;

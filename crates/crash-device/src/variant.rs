@@ -1,16 +1,16 @@
-//! One state: a moment, and what of its epoch is on the disk. Also as the word that replays it.
+//! A state: a moment, and what of its epoch is on the disk; and its name, by which it is replayed.
 
 use crate::error::{ScheduleError, ScheduleResult};
 use crate::recording::{Moment, Recording};
 use std::fmt::{self, Write};
 
-/// What of a moment's optional changes is on the disk.
+/// Which of a moment's optional changes are on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Variant {
     /// The changes that are there: positions in [`Recording::optional`], in the order in which they
     /// reached the disk.
     pub kept: Vec<u32>,
-    /// Those of them that are torn, ascending by position, and which of their sectors are there.
+    /// The torn ones among them, ascending by position, each with the sectors that are there.
     pub torn: Vec<(u32, Vec<bool>)>,
 }
 
@@ -18,12 +18,12 @@ pub struct Variant {
 pub(crate) struct Step<'a> {
     /// An index into [`Recording::changes`].
     pub(crate) change: usize,
-    /// The sectors that are there, unless all are.
+    /// The sectors that are there; `None` if all are.
     pub(crate) mask: Option<&'a [bool]>,
 }
 
 impl Variant {
-    /// All of `kept`, in the log's order, none torn.
+    /// The state with these changes, in the log's order, none of them torn.
     pub fn of(kept: Vec<u32>) -> Self {
         let torn = Vec::new();
         Self { kept, torn }
@@ -34,13 +34,13 @@ impl Variant {
         !self.kept.is_sorted()
     }
 
-    /// The sectors of a kept change that are there, unless all are.
+    /// The sectors of a kept change that are there; `None` if all are.
     pub fn mask(&self, position: u32) -> Option<&[bool]> {
         let found = self.torn.binary_search_by_key(&position, |(torn, _)| *torn);
         found.ok().map(|at| self.torn[at].1.as_slice())
     }
 
-    /// The changes in the order in which they reached the disk, with the FUA writes in their
+    /// The changes in the order in which they reached the disk, including the FUA writes, at their
     /// places.
     pub(crate) fn steps(&self, recording: &Recording, moment: &Moment) -> Vec<Step<'_>> {
         let optional = recording.optional(moment);
@@ -67,15 +67,15 @@ impl Variant {
     }
 }
 
-/// A state's name: `CUT:HEX`, where bit n of HEX, counted from the lowest bit of its first digit,
-/// says whether the n-th change that may be missing is there. `CUTi` means that the FUA write
-/// before the cut is in flight; `,o=3.1` gives an order that is not the log's; `,t=3/HEX` says
+/// A state with its name, `CUT:HEX`. Bit n of HEX, counted from the lowest bit of its first digit,
+/// says whether the n-th of the changes that may be missing is there. `CUTi` means that the FUA
+/// write before the cut is in flight. `,o=3.1` gives an order other than the log's. `,t=3/HEX` says
 /// which sectors of a torn change are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateId {
-    /// When.
+    /// The moment of the cut.
     pub moment: Moment,
-    /// What.
+    /// What is on the disk.
     pub variant: Variant,
 }
 

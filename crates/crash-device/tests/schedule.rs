@@ -1,5 +1,5 @@
-//! Schedule states, end to end within the crate: logs that are written here, checks in a shell,
-//! every state compared with what the fault model says.
+//! Schedule states, end to end within the crate: logs are written here, checks run in a shell, and
+//! all states are compared with those that the fault model allows.
 
 use backstitch_crash_core::check::Check;
 use backstitch_crash_core::error::StepError;
@@ -42,8 +42,8 @@ impl Case {
         Arc::new(Recording::open(&self.base(), &self.log()).unwrap())
     }
 
-    /// Adds to a file the first letter of each sector, and how many marks have passed, of every
-    /// state.
+    /// Explores with a check that adds a line to a file for each state: the first letters of its
+    /// sectors, and how many marks have passed. Returns these lines.
     fn states(&self, torn: bool) -> BTreeSet<String> {
         let seen = self.dir.path().join("seen");
         let check = format!(
@@ -155,13 +155,14 @@ fn a_fua_write_is_there_after_it_and_keeps_its_place() {
         write(log, b'b', 4..5, PLAIN);
     });
     let expected = [
-        // While it is in flight, it too may come before the first.
+        // While the FUA write is in flight, it may be missing, or reach the disk before or after
+        // the first.
         "........ 0",
         "aa...... 0",
         ".ff..... 0",
         "aff..... 0",
         "aaf..... 0",
-        // Behind it.
+        // After the FUA write.
         ".ff.b... 0",
         "aff.b... 0",
     ];
@@ -209,7 +210,8 @@ fn torn_writes_leave_any_of_their_sectors() {
     assert_eq!(case().states(false).len(), 2);
 }
 
-/// Three writes without a flush between them; the check wants the second wherever the third is.
+/// Three writes without a flush between them. The check fails if the third is there without the
+/// second.
 fn unordered() -> Case {
     Case::new(|log| {
         write(log, b'z', 9..10, PLAIN);

@@ -1,7 +1,7 @@
-//! What clients do that work beside each other: scripts, drawn before the measurement.
+//! Clients that work at the same time: scripts of calls, drawn before the measurement.
 //!
 //! On the engine in this process and in directories each client is a thread. On a simulated disk
-//! each is a task in virtual time: where one waits for the disk, another one runs.
+//! each is a task in virtual time: while one waits for the disk, another one runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,109 +10,109 @@ use crate::contents::Contents;
 use crate::files::{Files, Node};
 use crate::{Error, Result};
 
-/// One call of a client. It knows what it has open by numbers of its own; 0 is the directory that
-/// it works in.
+/// A call of a client. Nodes that the client has open have numbers of its own; 0 is the directory
+/// in which it works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Makes a directory, which is open then.
+    /// Makes a directory, and opens it.
     MakeDirectory {
-        /// Where.
+        /// The directory in which it is made.
         parent: u32,
         /// Its name.
         name: String,
-        /// Its number.
+        /// The new node's number.
         node: u32,
     },
-    /// Makes a file, which is open then.
+    /// Makes a file, and opens it.
     Create {
-        /// Where.
+        /// The directory in which it is made.
         parent: u32,
         /// Its name.
         name: String,
-        /// Its number.
+        /// The new node's number.
         node: u32,
     },
-    /// Opens what is there.
+    /// Opens an existing file or directory.
     Open {
-        /// Where.
+        /// Its directory.
         parent: u32,
         /// Its name.
         name: String,
-        /// Its number.
+        /// The new node's number.
         node: u32,
     },
     /// Asks for attributes.
     Stat {
-        /// Where.
+        /// Its directory.
         parent: u32,
-        /// Of which name.
+        /// Its name.
         name: String,
     },
     /// Writes.
     Write {
-        /// Into which file.
+        /// The file.
         node: u32,
-        /// Which contents.
+        /// Identifies the contents, see `Contents`.
         salt: u64,
-        /// From where on.
+        /// The offset in the file.
         offset_bytes: u64,
-        /// How much.
+        /// The length.
         len_bytes: u64,
     },
     /// Reads.
     Read {
-        /// From which file.
+        /// The file.
         node: u32,
-        /// From where on.
+        /// The offset in the file.
         offset_bytes: u64,
-        /// How much at most.
+        /// The largest length.
         len_bytes: u64,
     },
     /// Lists a directory.
     List {
-        /// Which.
+        /// The directory.
         node: u32,
     },
-    /// Takes a file's name away.
+    /// Removes a file's name.
     Unlink {
-        /// Where.
+        /// The name's directory.
         parent: u32,
-        /// Which name.
+        /// The name.
         name: String,
     },
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     RemoveDirectory {
-        /// Where.
+        /// The directory in which it is.
         parent: u32,
-        /// Which name.
+        /// Its name.
         name: String,
     },
     /// Puts a file onto stable storage.
     Fsync {
-        /// Which.
+        /// The file.
         node: u32,
     },
     /// Closes a file or directory.
     Close {
-        /// Which.
+        /// Its number.
         node: u32,
     },
-    /// Computes what takes so long at [reference speed](crate::REFERENCE_HOST).
+    /// Computes for this long at [reference speed](crate::REFERENCE_HOST).
     Compute(Duration),
 }
 
-/// Clients, with what they write.
+/// Clients, and the contents that they write.
 pub struct Clients {
-    /// What each of them does, one call after the other.
+    /// The calls of each client, in order.
     pub scripts: Vec<Vec<Call>>,
     pub(crate) contents: Arc<Contents>,
 }
 
-/// What a client has open.
+/// The nodes that a client has open, by its numbers.
 pub(crate) struct Nodes(Vec<Option<Node>>);
 
 impl Nodes {
-    /// Nothing but the directory that it works in.
+    /// Only the directory in which the client works.
     pub(crate) fn at(root: Node) -> Nodes {
         Nodes(vec![Some(root)])
     }
@@ -126,14 +126,14 @@ impl Nodes {
     }
 
     /// # Errors
-    /// Where the script has a fault.
+    /// If the script has an error: the number is not open.
     pub(crate) fn get(&self, number: u32) -> Result<Node> {
         let node = self.0.get(number as usize).copied().flatten();
         node.ok_or_else(|| Error::Scale(format!("a client has nothing open as {number}")))
     }
 }
 
-/// Runs each client in a thread. `files` makes each of them its own files, in its thread.
+/// Runs each client in a thread. `files` is called in each thread, and makes its [`Files`].
 pub(crate) fn on_threads(
     clients: &Clients,
     files: impl Fn() -> Result<Box<dyn Files>> + Sync,

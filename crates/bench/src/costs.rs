@@ -1,5 +1,5 @@
-//! What calls cost under a mechanism, and what a crash costs: the numbers beside what the mechanism
-//! promises. On a simulated disk, and so the same everywhere.
+//! The costs of a mechanism, in writes for each call and in time after a crash, to compare with its
+//! promises. Measured on a simulated disk, so the results are the same everywhere.
 
 use std::sync::Arc;
 
@@ -14,40 +14,39 @@ use crate::files::Files;
 use crate::machine::MachineFiles;
 use crate::measure::{make_on_disk, wanted};
 
-/// What a mechanism costs.
+/// The costs of a mechanism.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     /// The mechanism.
     pub ordering: Ordering,
-    /// Write requests for each file that is made in one directory, with the sync at the end.
+    /// Write requests for each file made in one directory, including the sync at the end.
     pub creates: f64,
-    /// The same for each that gets another name there.
+    /// The same for each file renamed there.
     pub renames: f64,
-    /// The same for each that is removed.
+    /// The same for each file removed there.
     pub removals: f64,
-    /// The time from a crash until files can be used, by the length of the log in MiB, where it is with
-    /// the file system; one time without a length where there is no log.
+    /// Seconds from a crash until files can be used, with the length of the log in MiB. Without a
+    /// log one time without a length; none if the log is on a device of its own.
     pub recoveries: Vec<(Option<u64>, f64)>,
 }
 
 /// Files in the measurement of writes.
 const FILES: u64 = 1_000;
-/// The lengths of logs.
+/// The lengths of logs, in MiB.
 const LOG_MIB: [u64; 3] = [4, 16, 64];
-/// Files that are made before the crash, for each MiB of the log; as many as for the longest where there
-/// is none.
+/// Files made before the crash for each MiB of the log. Without a log, as many as for the longest.
 const FILES_BY_MIB: u64 = 500;
 const SIZE_BYTES: u64 = 8 << 30;
 
 /// Measures a mechanism on a drive.
 ///
 /// # Errors
-/// Where something fails on the way.
+/// If something fails.
 pub fn measure_costs(layout: Layout, ordering: Ordering, disk: &str) -> Result<Costs> {
     let disk = Disk::named(disk, SIZE_BYTES, &DiskOptions::default())?;
     let writes = writes(layout, ordering, &disk)?;
     let mut recoveries = Vec::new();
-    // Of two drives that a power cut stops at once there is no model.
+    // There is no model of a power cut that stops two drives at once.
     if !ordering.needs_log_device() {
         let lens: &[Option<u64>] = match ordering.has_log() {
             true => &LOG_MIB.map(Some),
@@ -107,7 +106,7 @@ fn writes(layout: Layout, ordering: Ordering, disk: &Disk) -> Result<[f64; 3]> {
     Ok([creates, renames, removals])
 }
 
-/// Makes files without an end until the power goes, and mounts what is left: how long that takes.
+/// Makes files, cuts the power, and returns how long the mount of what is left takes.
 fn recovery_seconds(
     layout: Layout,
     ordering: Ordering,

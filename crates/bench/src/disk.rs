@@ -6,49 +6,49 @@ use backstitch_drives::{DriveSpec, Policy};
 
 use crate::{Error, Result};
 
-/// The processor whose speed is 1: that on which the costs of the host's work were measured.
+/// The processor with speed 1: the one on which the costs of the host's work were measured.
 pub const REFERENCE_HOST: &str = "one core of an Intel Xeon of 2023";
 
-/// A simulated disk, and the computer that it is in.
+/// A simulated disk and its computer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
     /// The drive.
     pub drive: DriveSpec,
-    /// The drive that a log of operations or a journal has to itself. A mechanism whose log is on
-    /// another drive, always, has one more of the same where nothing is said.
+    /// A drive for the log alone. If it is not given, a mechanism whose log is always on another
+    /// drive gets a second one of `drive`.
     pub log_drive: Option<DriveSpec>,
-    /// The file system's size; the drive's where that is less.
+    /// The file system's size, at most the drive's.
     pub size_bytes: u64,
-    /// The speed of the processor by that of [`REFERENCE_HOST`].
+    /// The speed of the processor, relative to [`REFERENCE_HOST`].
     pub host_speed: f64,
-    /// The computer's memory for the file system's buffers, where that is known: what
-    /// [`Spec::cache_bytes`](crate::Spec::cache_bytes) is by default.
+    /// The computer's memory for the file system's buffers, if it is known: the default of
+    /// [`Spec::cache_bytes`](crate::Spec::cache_bytes).
     pub buffer_bytes: Option<u64>,
-    /// Its memory for pages that were read or written; as much as for buffers where nothing is said.
+    /// Memory for pages that were read or written. If it is not given, as much as for buffers.
     pub page_bytes: Option<u64>,
-    /// Its memory for what is known of changes under way, beside the buffers; in them where nothing
-    /// is said.
+    /// Memory for the dependencies of changes, in addition to the buffers. If it is not given, they
+    /// are part of the buffers' memory.
     pub changes_bytes: Option<u64>,
 }
 
-/// What is to be other than a drive's description says.
+/// Changes to a drive's description.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DiskOptions {
     /// The host's elevator.
     pub elevator: Option<Policy>,
     /// How many requests the drive takes at once.
     pub queue_depth: Option<u32>,
-    /// Whether a write is done once it is in the drive's memory.
+    /// Whether a write counts as done once it is in the drive's cache.
     pub write_cache: Option<bool>,
-    /// The speed of the processor by that of [`REFERENCE_HOST`].
+    /// The speed of the processor, relative to [`REFERENCE_HOST`].
     pub host_speed: Option<f64>,
 }
 
 impl Disk {
-    /// The preset of a name, or the drive that a file describes (one whose name ends in `.toml`).
+    /// The preset with this name, or the drive that a file describes (a name that ends in `.toml`).
     ///
     /// # Errors
-    /// Where there is no such drive, or it cannot be as the options have it.
+    /// If there is no such drive, or it does not support the options.
     pub fn named(name: &str, size_bytes: u64, options: &DiskOptions) -> Result<Disk> {
         let path = Path::new(name);
         let mut drive = match path.extension().is_some_and(|end| end == "toml") {
@@ -81,7 +81,7 @@ impl Disk {
         })
     }
 
-    /// The same with a drive for the log: a preset, or what a file describes.
+    /// The same disk with a drive for the log: a preset, or one that a file describes.
     ///
     /// # Errors
     /// As [`named`](Self::named).
@@ -93,7 +93,7 @@ impl Disk {
         })
     }
 
-    /// The presets as a table: name, what each is, the computer that it is in.
+    /// The presets as a table: name, description, and computer.
     ///
     /// # Errors
     /// None: all presets can be read.

@@ -17,7 +17,7 @@ pub enum Error {
     /// No file system could be made.
     #[error("making the file system: {0}")]
     Mkfs(#[from] backstitch_layout::tools::MkfsError),
-    /// The device.
+    /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A system call on a path failed.
@@ -25,17 +25,17 @@ pub enum Error {
     Host {
         /// The path.
         path: PathBuf,
-        /// What the host says.
+        /// The host's error.
         error: std::io::Error,
     },
-    /// A workload read something else than it wrote.
+    /// A workload read something other than it wrote.
     #[error("{what}: {expected} bytes expected, {found} read")]
     ShortRead {
-        /// Which file.
+        /// The file.
         what: String,
-        /// What was written.
+        /// Bytes that were written.
         expected: u64,
-        /// What was read.
+        /// Bytes that were read.
         found: u64,
     },
     /// The check could not be done.
@@ -58,10 +58,10 @@ pub enum Error {
     /// A crash left an image that needs no recovery: a fault of this program.
     #[error("{}: the crash left nothing to recover", .0.display())]
     NothingToRecover(PathBuf),
-    /// A reclaim ended before it was over.
+    /// A reclaim did not complete.
     #[error("the reclaim: {0}")]
     Reclaim(String),
-    /// Everything on a simulated machine waits for something that never happens: a fault of this
+    /// All tasks of a simulated machine wait for something that never happens: a fault of this
     /// program.
     #[error("the simulated machine has come to a standstill")]
     Standstill,
@@ -79,7 +79,7 @@ pub enum Error {
     /// A scale that makes no sense.
     #[error("{0}")]
     Scale(String),
-    /// More happened than could be written of the recording.
+    /// Events of a recording were lost, since they could not be written fast enough.
     #[error("{}: the disk is too slow for the recording: {events} events are missing at its end", .path.display())]
     NotRecorded {
         /// The recording.

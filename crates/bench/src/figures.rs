@@ -1,4 +1,4 @@
-//! What a run did and what it took.
+//! What a run did, and how long it took.
 
 use std::time::Duration;
 
@@ -12,75 +12,75 @@ use crate::recovery::RecoveryFigures;
 /// A part of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Phase {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// When it began, by the clock of what it ran on; zero in `imap` and `recovery`.
+    /// When it began, by the target's clock; zero in `imap` and `recovery`.
     #[serde(skip)]
     pub started: Duration,
     /// How long it took.
     pub elapsed_seconds: f64,
-    /// File operations in it.
+    /// File operations during it.
     pub operations: u64,
 }
 
-/// A run: a workload under a mechanism with some of the optimisations. The keys are the JSON's.
+/// A run of a workload, under a mechanism, with some optimisations. The keys are those of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     /// The workload.
     pub workload: &'static str,
-    /// The mechanism; none of ours where the workload ran through system calls.
+    /// The mechanism; none if the workload ran through system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ordering: Option<String>,
     /// `none`, `hard`, `merge` or `both`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt: Option<String>,
-    /// Which of a workload's kinds: the size of a file of `micro-…`, in bytes; the writers of `fsync`;
-    /// the scripts of `sdet`.
+    /// Variant of the workload: the size of a file in bytes (`micro-…`), the writers (`fsync`), the
+    /// scripts (`sdet`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// On what: `memory`, `image FILE`, `disk NAME` or `dir DIR`.
+    /// The target: `memory`, `image FILE`, `disk NAME` or `dir DIR`.
     pub target: String,
     /// The speed of a simulated host's processor, see [`Disk`](crate::Disk).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_speed: Option<f64>,
-    /// The requests of a simulated disk, where they were to be remembered.
+    /// The requests of a simulated disk, if they were recorded.
     #[serde(skip)]
     pub trace: Vec<Completion>,
-    /// Those of the disk that its log had to itself.
+    /// Those of the drive for the log alone.
     #[serde(skip)]
     pub log_trace: Vec<Completion>,
     /// From the first operation to the return of the final sync.
     pub elapsed_seconds: f64,
-    /// Time of the process outside the kernel, all its threads; on a simulated disk, how long the
+    /// Time of all threads of the process outside the kernel. On a simulated disk, how long the
     /// simulated processor was busy.
     pub cpu_user_seconds: f64,
     /// The same in the kernel.
     pub cpu_sys_seconds: f64,
     /// File operations: files and directories made or removed, files read or appended to.
     pub operations: u64,
-    /// The same by second.
+    /// File operations in a second.
     pub operations_per_second: f64,
-    /// What the engine counted.
+    /// The engine's counters.
     #[serde(flatten)]
     pub engine: Option<EngineFigures>,
     /// The parts of the run.
     pub phases: Vec<Phase>,
-    /// What only `recovery` measures.
+    /// The figures of `recovery` only.
     #[serde(flatten)]
     pub recovery: Option<RecoveryFigures>,
-    /// A paper's figure for the same.
+    /// A paper's figure for the same run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperFigure>,
 }
 
 impl Run {
-    /// Time of the process, in and outside the kernel.
+    /// Time of the process, inside and outside the kernel.
     pub fn cpu_seconds(&self) -> f64 {
         self.cpu_user_seconds + self.cpu_sys_seconds
     }
 }
 
-/// What the engine counted during a run.
+/// The engine's counters for a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EngineFigures {
     /// Bytes read from the device.
@@ -89,28 +89,28 @@ pub struct EngineFigures {
     pub bytes_written: u64,
     /// Versions of blocks written.
     pub blocks_written: u64,
-    /// Of these, before the final sync.
+    /// Those written before the final sync.
     #[serde(skip)]
     pub blocks_written_before_sync: u64,
-    /// Requests, adjacent blocks merged.
+    /// Write requests, each of adjacent blocks.
     pub write_requests: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Patches that were left out of a version written.
+    /// Patches left out of versions that were written.
     pub rollbacks: u64,
-    /// Blocks written again only because of that.
+    /// Blocks that were written again only because of that.
     pub blocks_rewritten_for_rollback: u64,
     /// Patches created, empty ones included.
     pub patches_created: u64,
-    /// Of these, empty ones.
+    /// Empty patches among these.
     pub patches_created_empty: u64,
-    /// Of these, runs: one patch for the contents of several blocks.
+    /// Runs among these: one patch for the contents of several blocks.
     pub patches_created_runs: u64,
-    /// Of these, others without undo data.
+    /// Other patches without undo data among these.
     pub patches_created_hard: u64,
     /// The most patches alive at once.
     pub patches_peak: u64,
-    /// Undo data ever allocated.
+    /// Undo data allocated in all.
     pub undo_bytes_total: u64,
     /// The most undo data at once.
     pub undo_bytes_peak: u64,
@@ -121,7 +121,7 @@ pub struct EngineFigures {
 }
 
 impl EngineFigures {
-    /// What happened between two looks at an engine's counters. Peaks are the later look's.
+    /// Differences between two readings of an engine's counters. Peaks are those of the later one.
     pub(crate) fn between(before: &Stats, after: &Stats) -> EngineFigures {
         EngineFigures {
             bytes_read: after.bytes_read - before.bytes_read,
@@ -146,17 +146,17 @@ impl EngineFigures {
         }
     }
 
-    /// Patches created that change something.
+    /// Patches created, without empty ones.
     pub fn patches_not_empty(&self) -> u64 {
         self.patches_created - self.patches_created_empty
     }
 
-    /// Memory for dependencies by memory for blocks, each at its peak.
+    /// Memory for dependencies in per cent of that for blocks, both at their peaks.
     pub fn dependency_percent(&self) -> f64 {
         percent(self.dependency_bytes_peak, self.cache_bytes_peak)
     }
 
-    /// Useless write-backs by all writes.
+    /// Needless writes, in per cent of all writes.
     pub fn useless_percent(&self) -> f64 {
         percent(self.blocks_rewritten_for_rollback, self.blocks_written)
     }
@@ -166,7 +166,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-/// Time that this process took, of all its threads.
+/// CPU time of all threads of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuTime {
     /// Outside the kernel.
@@ -176,7 +176,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// So far.
+    /// The time so far.
     pub fn now() -> CpuTime {
         use nix::sys::resource::{UsageWho, getrusage};
         use nix::sys::time::TimeValLike;
@@ -190,7 +190,7 @@ impl CpuTime {
         }
     }
 
-    /// Since `earlier`.
+    /// The time since `earlier`.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime {
             user_seconds: self.user_seconds - earlier.user_seconds,

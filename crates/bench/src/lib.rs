@@ -3,7 +3,7 @@
 //! A [`Workload`] is a list of file operations drawn from a seed. It runs through [`files::Files`],
 //! which has three implementations: the engine in this process, over a device in memory or an image;
 //! the same over a simulated disk in virtual time (`machine`); and system calls on any directory.
-//! [`measure()`] makes a fresh file system and a fresh engine for a run, counts what the run did and
+//! [`measure()`] makes a new file system and a new engine for a run, counts what the run did and
 //! what it took, and returns a [`Run`].
 //!
 //! The crate depends on `vfs`, `formats` (to make images and to check them), `session` and `drives`

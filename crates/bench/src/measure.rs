@@ -1,4 +1,4 @@
-//! One run: a fresh file system, a fresh engine, the workload, the figures.
+//! One run: a new file system, a new engine, the workload, the figures.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,15 +26,15 @@ pub enum Target {
     Memory {
         /// The file system's size.
         size_bytes: u64,
-        /// What the device charges for each flush: it sleeps as long, so that the figures do not
-        /// hang on the host's disk.
+        /// Cost of a flush: the device sleeps for this long, so that the figures do not depend on
+        /// the host's disk.
         flush: Duration,
     },
     /// The engine in this process over an image file or a block device, which is overwritten.
     Image {
         /// The file or device.
         path: PathBuf,
-        /// The file system's size; of a block device, the device's.
+        /// The file system's size. A block device has its own.
         size_bytes: u64,
     },
     /// The engine over a simulated disk, in virtual time.
@@ -57,12 +57,12 @@ impl Target {
     }
 }
 
-/// What to measure.
+/// What to measure, and how.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The workload.
     pub workload: Workload,
-    /// How large it is.
+    /// Its size.
     pub scale: Scale,
     /// The layout of the file systems that are made.
     pub layout: Layout,
@@ -72,26 +72,26 @@ pub struct Spec {
     pub optimisations: Optimisations,
     /// What it runs on.
     pub target: Target,
-    /// The file or block device of the journal, or of the log, which is overwritten; where `None`,
-    /// the journal is inside the image.
+    /// The file or block device for the journal or the log, which is overwritten. With `None` the
+    /// journal is inside the image.
     pub journal_device: Option<PathBuf>,
-    /// The bound on buffers.
+    /// The limit on buffers.
     pub cache_bytes: u64,
-    /// What may wait to be written ([`MountOptions::dirty_bytes`]).
+    /// The limit on changes that wait to be written ([`MountOptions::dirty_bytes`]).
     pub dirty_bytes: u64,
-    /// How long a change may stay in memory only.
+    /// How long a change may be in memory only.
     pub expire_seconds: f64,
-    /// What order is kept between, in bytes: the block where nothing is said.
+    /// The unit between which order is kept, in bytes: a block where `None`.
     pub atomic_bytes: Option<u32>,
-    /// What everything random is drawn from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Remember each request of a simulated disk.
+    /// Whether to record each request of a simulated disk.
     pub trace: bool,
-    /// Record the patches of the run into this file, as `backstitch trace` reads it.
+    /// The file in which to record the patches of the run, for `backstitch trace`.
     pub record: Option<PathBuf>,
-    /// Check the image after the run.
+    /// Whether to check the image after the run.
     pub check: bool,
-    /// The counters of the mount of ours that a directory is in, if it is in one.
+    /// Reads the counters of the mount of ours in which a directory is, if it is in one.
     pub mount_stats: Option<fn(&Path) -> Option<Stats>>,
 }
 
@@ -99,7 +99,7 @@ pub struct Spec {
 ///
 /// # Errors
 ///
-/// Where something fails on the way, or a check was asked for and the image is not clean after it.
+/// If something fails, or a check was asked for and the image is not clean.
 pub fn measure(spec: &Spec) -> Result<Run> {
     let plan = Plan::draw(spec.workload, &spec.scale, spec.seed)?;
     match &spec.target {
@@ -123,8 +123,8 @@ pub fn measure(spec: &Spec) -> Result<Run> {
     }
 }
 
-/// A file with nothing in it, whose old contents are thrown away, so that the host has to allocate
-/// its blocks again; or a block device, and that it may have anything in it.
+/// An emptied file, in which the host must allocate all blocks again; or a block device. Also
+/// whether it is known to hold zeros.
 fn emptied(path: &Path, size_bytes: u64) -> Result<(FileDevice, bool)> {
     use std::os::unix::fs::FileTypeExt;
     let is_disk = std::fs::metadata(path).is_ok_and(|seen| seen.file_type().is_block_device());
@@ -132,19 +132,19 @@ fn emptied(path: &Path, size_bytes: u64) -> Result<(FileDevice, bool)> {
         let device = FileDevice::open(path, OpenOptions::default())?;
         return Ok((device, false));
     }
-    // Locked by each of the two: an image that somebody has mounted is not touched.
+    // Both calls take a lock, so an image that is mounted is not touched.
     drop(FileDevice::create(path, 0)?);
     Ok((FileDevice::create(path, size_bytes)?, true))
 }
 
-/// When images are made: some moment, the same for all.
+/// When images are made: an arbitrary time, the same for all.
 const MADE_SECONDS: u64 = START_SECONDS as u64;
-/// The number of the file systems that benchmarks make.
+/// The UUID of the file systems that benchmarks make.
 pub const IMAGE_UUID: [u8; 16] = [0xb5; 16];
-/// The number of the journals on devices of their own that benchmarks make.
+/// The UUID of the separate journals that benchmarks make.
 pub const JOURNAL_UUID: [u8; 16] = [0x1b; 16];
 
-/// A new file system, with a journal inside where the ordering is one.
+/// Makes a new file system, with a journal inside if the ordering is one.
 pub(crate) fn make(
     layout: Layout,
     device: &dyn BlockDevice,
@@ -156,7 +156,7 @@ pub(crate) fn make(
     Ok(())
 }
 
-/// What a file system of a type is to be. Whether it has a log goes by the ordering and not by the
+/// The options of a new file system of a type. The ordering decides whether it has a log, not the
 /// type.
 pub(crate) fn wanted(layout: Layout, device_is_zero: bool, ordering: Ordering) -> Mkfs {
     let is_of_log = |word: &&str| logs().iter().any(|kind| kind.features().contains(word));
@@ -164,7 +164,7 @@ pub(crate) fn wanted(layout: Layout, device_is_zero: bool, ordering: Ordering) -
     let of_type = of_type.filter(|word| !is_of_log(word)).map(str::to_owned);
     Mkfs {
         features: of_type.chain(ordering.image_features()).collect(),
-        // As file systems of some size have it, whatever the size asked for.
+        // The block size of larger file systems, whatever the size of this one.
         block_size: Some(BLOCK_BYTES),
         device_is_zero,
         ..Mkfs::new(IMAGE_UUID, [0x5b; 16], MADE_SECONDS)
@@ -173,12 +173,12 @@ pub(crate) fn wanted(layout: Layout, device_is_zero: bool, ordering: Ordering) -
 
 const BLOCK_BYTES: u32 = 4096;
 
-/// What mkfs gives a file system of 4 GiB, and what the papers' journals have.
+/// The size that mkfs gives a journal in 4 GiB, and that of the papers' journals.
 const JOURNAL_BYTES: u64 = 64 << 20;
-/// The log of operations on a device of its own, as Seltzer et al. 2000 had it (table 3).
+/// The size of a separate log of operations, as in Seltzer et al. 2000 (table 3).
 const LOG_BYTES: u64 = 128 << 20;
 
-/// The length of a log that is on a device of its own.
+/// The size of a log on a device of its own.
 fn log_bytes(ordering: Ordering) -> u64 {
     match ordering.needs_log_device() {
         true => LOG_BYTES,
@@ -186,7 +186,7 @@ fn log_bytes(ordering: Ordering) -> u64 {
     }
 }
 
-/// A new file system, with its log on a device that has nothing else.
+/// Makes a new file system, with its log on a device of its own.
 fn make_apart(
     (layout, ordering): (Layout, Ordering),
     (device, device_is_zero): (&dyn BlockDevice, bool),
@@ -212,7 +212,7 @@ fn make_apart(
     Ok(())
 }
 
-/// A new file system, and its log where that is elsewhere.
+/// Makes a new file system, and its log if that is elsewhere.
 fn make_with_journal(
     spec: &Spec,
     device: &dyn BlockDevice,
@@ -337,7 +337,7 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     run.trace = device.take_trace();
     run.log_trace = log.as_ref().map_or_else(Vec::new, |log| log.take_trace());
     run.host_speed = Some(disk.host_speed);
-    // The model does not tell the kernel's time from that of others.
+    // The model does not distinguish time in the kernel from other time.
     run.cpu_user_seconds = (machine.cpu_busy() - busy_before).as_secs_f64();
     run.cpu_sys_seconds = 0.0;
     let figures = EngineFigures {
@@ -357,7 +357,7 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     Ok(run)
 }
 
-/// A new file system on a simulated disk, and the disk of its log where that has one to itself.
+/// Makes a new file system on a simulated disk, and the disk for its log alone if there is one.
 pub(crate) fn make_on_disk(
     layout: Layout,
     ordering: Ordering,
@@ -374,7 +374,7 @@ pub(crate) fn make_on_disk(
     Ok((Arc::new(device), log.map(Arc::new)))
 }
 
-/// The drive that a mechanism's log has to itself on a simulated disk.
+/// The drive for a mechanism's log alone on a simulated disk, if it has one.
 fn log_drive(ordering: Ordering, disk: &Disk) -> Option<&DriveSpec> {
     let stated = disk.log_drive.as_ref();
     match ordering.needs_log_device() {
@@ -402,8 +402,8 @@ fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
         Ok(run)
     });
     let after = stats();
-    // What is left of it, whether it failed or not; why the removal fails is less interesting than
-    // why the run did.
+    // Removes what is left, even after a failure. The run's error matters more than one of the
+    // removal.
     drop(files);
     let inside = path.join(&name);
     let removed = std::fs::remove_dir_all(&inside).map_err(Error::at(&inside));

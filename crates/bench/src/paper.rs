@@ -1,4 +1,4 @@
-//! What the papers measured, and what the original prototype measured on a machine of our time.
+//! Results of the papers, and of the original prototype measured on a present-day machine.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::{Scale, Spec, Workload};
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PaperFigure {
-    /// Which paper, and where in it.
+    /// The paper, and the place in it.
     pub source: &'static str,
     /// The figure.
     pub value: f64,
@@ -16,7 +16,7 @@ pub struct PaperFigure {
     pub unit: &'static str,
 }
 
-/// A row of figure 9 of Frost et al. 2007, or of the same measured with the prototype.
+/// A row of figure 9 of Frost et al. 2007, or the same measured with the prototype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimisationRow {
     /// The workload.
@@ -27,7 +27,7 @@ pub struct OptimisationRow {
     pub patches: u64,
     /// Undo data ever allocated, in MB.
     pub undo_megabytes: f64,
-    /// CPU time in the kernel, where the paper's implementation ran.
+    /// CPU time in the kernel, where the paper's implementation ran; `None` for the prototype.
     pub sys_seconds: Option<f64>,
 }
 
@@ -79,14 +79,14 @@ pub const PROTOTYPE: [OptimisationRow; 6] = [
     row(Workload::Postmark, "both", 995_293, 0.117, None),
 ];
 
-/// The row of a table for a workload and its optimisations.
+/// The row for a workload and its optimisations.
 pub fn find(rows: &[OptimisationRow], workload: &str, opt: &str) -> Option<OptimisationRow> {
     rows.iter()
         .find(|row| row.workload.name() == workload && row.opt == opt)
         .copied()
 }
 
-/// The papers' figure for a run at full scale, where there is one.
+/// The papers' figure for a run at full scale, if there is one.
 pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
     if spec.workload == Workload::PostmarkSmall && spec.scale.is_full() {
         return Some(PaperFigure {
@@ -141,7 +141,7 @@ fn imap_figure(ordering: &str, variant: ImapVariant) -> Option<PaperFigure> {
         ("soft", ImapVariant::Patchgroups) => 3015.0,
         ("journal=full", ImapVariant::Fsync) => 7114.0,
         ("journal=full", ImapVariant::Patchgroups) => 32.0,
-        // Linux's ext3; the prototype is said to be similar.
+        // Linux's ext3. The paper says that the prototype is similar.
         ("journal=full", ImapVariant::FsyncDurable) => 26.0,
         _ => return None,
     };
@@ -152,8 +152,8 @@ fn imap_figure(ordering: &str, variant: ImapVariant) -> Option<PaperFigure> {
     })
 }
 
-/// Figure 6 of Ganger et al. 2000, in the text: for files of 2 KB to 64 KB, each of which its disk
-/// writes with one request.
+/// Figure 6 of Ganger et al. 2000, as the text gives it: for files of 2 KB to 64 KB, each of which
+/// that system writes with one request.
 fn micro_figure(spec: &Spec) -> Option<PaperFigure> {
     let scale = Scale {
         min_bytes: None,

@@ -1,4 +1,4 @@
-//! Pictures, as SVG.
+//! Pictures of runs, as SVG.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::{Error, Result, Run};
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
 
-/// Bars of one colour: a name and, for each place on the axis, a value or none.
+/// Bars of one colour: a name, and a value or none for each place on the axis.
 struct Bars {
     name: String,
     values: Vec<Option<f64>>,
@@ -25,7 +25,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Plot(error.to_string())
 }
 
-/// Draws `optimisations.svg` in `directory`: patches, and undo bytes, of ours, the paper's and the
+/// Draws `optimisations.svg` in `directory`: patches and undo bytes, ours, the paper's and the
 /// prototype's.
 ///
 /// # Errors
@@ -147,7 +147,7 @@ fn draw_logarithmic(area: &Area<'_>, title: &str, places: &[String], bars: &[Bar
     draw_bars(&mut chart, bars, 1.0)
 }
 
-/// The bars from `base` up, and what their colours mean.
+/// Draws the bars upwards from `base`, and the legend.
 fn draw_bars<'a, 'b: 'a, Y: Ranged<ValueType = f64> + 'a>(
     chart: &mut Chart<'a, 'b, Y>,
     bars: &[Bars],
@@ -169,7 +169,7 @@ fn largest(bars: &[Bars]) -> f64 {
     all.copied().fold(1e-3, f64::max)
 }
 
-/// The place's name, in its middle.
+/// The name of a place, in the middle of it.
 fn label(places: &[String], x: f64) -> String {
     let middle = (x.fract() - 0.5).abs() < 0.01;
     let place = places.get(x as usize).filter(|_| middle);

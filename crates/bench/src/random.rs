@@ -1,4 +1,4 @@
-//! Numbers from a seed: the same on every machine.
+//! Random numbers from a seed: the same on every machine.
 
 /// xorshift64*, seeded through splitmix64 so that neighbouring seeds have nothing in common.
 #[derive(Clone, Debug)]
@@ -7,8 +7,7 @@ pub(crate) struct Random {
 }
 
 impl Random {
-    /// The numbers of `seed` in `stream`: different parts of a workload draw from different
-    /// streams.
+    /// The numbers of `seed` in `stream`. Different parts of a workload use different streams.
     pub(crate) fn new(seed: u64, stream: u64) -> Random {
         let mut z = seed
             .wrapping_add(stream.wrapping_mul(0xd1b5_4a32_d192_ed03))

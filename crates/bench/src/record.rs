@@ -1,4 +1,4 @@
-//! The patches of a run, recorded.
+//! Recording the patches of a run.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::measure::Spec;
 use crate::{Error, Result};
 
-/// Begins to record, where that is wanted.
+/// Begins to record, if that is wanted.
 pub(crate) fn start(spec: &Spec, root: InodeNumber) -> Result<Option<Arc<Recorder>>> {
     let Some(path) = &spec.record else {
         return Ok(None);
@@ -32,8 +32,8 @@ pub(crate) fn start(spec: &Spec, root: InodeNumber) -> Result<Option<Arc<Recorde
     Ok(Some(Arc::new(recorder.map_err(Error::at(path))?)))
 }
 
-/// The file of a recording, empty. Whoever uses an image has a lock on its file: what somebody uses,
-/// and be it this run, is not emptied.
+/// An empty file for a recording. An image in use is locked, even by this run, so no such file is
+/// emptied.
 fn output(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false);
@@ -45,12 +45,12 @@ fn output(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whom the store tells.
+/// The recorder as a watcher of the store.
 pub(crate) fn watcher(recorder: &Arc<Recorder>) -> Arc<dyn Watcher> {
     recorder.clone()
 }
 
-/// Ends it.
+/// Ends the recording.
 pub(crate) fn end(spec: &Spec, recorder: Option<Arc<Recorder>>) -> Result<()> {
     let (Some(recorder), Some(path)) = (recorder, &spec.record) else {
         return Ok(());

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::series::{Series, median};
 
-/// The document of some series: `backstitch`, `host`, `seed`, `runs`. A series of more than one run
-/// is one entry, each of its figures as `median`, `min` and `max`. Where all runs are on simulated
-/// disks, there is no `host`: it has no part in them.
+/// The document for some series, with the keys `backstitch`, `host`, `seed` and `runs`. A series of
+/// several runs is one entry with `median`, `min` and `max` of each figure. Without `host` if all
+/// runs are on simulated disks, since the host makes no difference then.
 pub fn document(series: &[Series], seed: u64) -> Value {
     let runs: Vec<Value> = series.iter().map(run_value).collect();
     let mut document = json!({
@@ -33,8 +33,8 @@ fn run_value(series: &Series) -> Value {
     }
 }
 
-/// Several values of one shape as one: numbers become `median`, `min`, `max`; words and the papers'
-/// figures stay.
+/// Joins several values of one shape: numbers become `median`, `min` and `max`; words and the
+/// papers' figures stay.
 fn merged(values: &[Value]) -> Value {
     match &values[0] {
         Value::Number(_) => {
@@ -79,7 +79,7 @@ fn number(value: f64, whole: bool) -> Value {
     }
 }
 
-/// What the figures were measured on.
+/// The host of the measurement.
 fn host() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");

@@ -1,26 +1,26 @@
-//! Several runs: which, in which order.
+//! Series of runs: which runs, and in which order.
 
 use backstitch_vfs::Optimisations;
 
 use crate::workload::{ImapVariant, SIZES};
 use crate::{Result, Run, Scale, Spec, Workload, measure};
 
-/// The runs of one specification.
+/// Several runs of the same specification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// One at least.
+    /// At least one.
     pub runs: Vec<Run>,
 }
 
 impl Series {
-    /// The run in the middle by elapsed time (of an even number, the earlier of the two).
+    /// The run with the median elapsed time (of an even number, the lower of the two).
     pub fn median(&self) -> &Run {
         let mut order: Vec<&Run> = self.runs.iter().collect();
         order.sort_by(|a, b| a.elapsed_seconds.total_cmp(&b.elapsed_seconds));
         order[(order.len() - 1) / 2]
     }
 
-    /// Median, least and largest of a figure.
+    /// Median, minimum and maximum of a figure.
     pub fn spread(&self, figure: impl Fn(&Run) -> f64) -> [f64; 3] {
         let mut all: Vec<f64> = self.runs.iter().map(figure).collect();
         all.sort_by(f64::total_cmp);
@@ -28,18 +28,18 @@ impl Series {
     }
 }
 
-/// The median of sorted figures, of which there is one at least.
+/// The median of sorted figures, of which there must be at least one.
 pub(crate) fn median(sorted: &[f64]) -> f64 {
     let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
     (sorted[low] + sorted[high]) / 2.0
 }
 
-/// Runs each specification `runs` times, interleaved, telling `progress` before each run, and after
-/// it what it took.
+/// Runs each specification `runs` times, interleaved. `progress` is called before each run, and
+/// after it with its result.
 ///
 /// # Errors
 ///
-/// The first run that fails ends it.
+/// The error of the first run that fails, which ends the series.
 pub fn run_series(
     specs: &[Spec],
     runs: usize,
@@ -57,14 +57,14 @@ pub fn run_series(
     Ok(all)
 }
 
-/// The runs of figure 9 of Frost et al. 2007: four workloads, four choices of optimisations, under
-/// `base`'s mechanism. Memory is to be that of the workload, not of the moment: the cache holds
+/// The runs of figure 9 of Frost et al. 2007: four workloads with four choices of optimisations,
+/// under `base`'s mechanism. Memory use should be the workload's alone, so the cache holds
 /// everything, and nothing is written before the final sync.
 pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
-    /// Dependencies may take a quarter of the cache, and write-back begins at half of that: far
-    /// above what any run needs.
+    /// Dependencies may take a quarter of the cache, and write-back begins at half of that. Both
+    /// are far more than any run needs.
     const CACHE_BYTES: u64 = 1 << 40;
-    /// Longer than any run.
+    /// Longer than any run takes.
     const EXPIRE_SECONDS: f64 = 1e8;
     let workloads = [
         Workload::Untar,
@@ -86,8 +86,8 @@ pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
     all.collect()
 }
 
-/// The runs of a workload with several clients: 1 and 8 writers of `fsync`, 1, 5 and 10 scripts of
-/// `sdet`, unless `base` says how many.
+/// The runs of a workload with several clients: 1 and 8 writers of `fsync`; 1, 5 and 10 scripts of
+/// `sdet`; or as many as `base` says.
 pub fn client_specs(base: &Spec) -> Vec<Spec> {
     let writers = match (base.scale.writers, base.workload) {
         (Some(writers), _) => vec![writers],
@@ -104,7 +104,7 @@ pub fn client_specs(base: &Spec) -> Vec<Spec> {
     writers.into_iter().map(with).collect()
 }
 
-/// The runs of `imap`: in each of its ways in which no crash loses a message.
+/// The runs of `imap`: each variant with which no crash loses a message.
 pub fn imap_specs(base: &Spec) -> Vec<Spec> {
     let safe = ImapVariant::ALL.into_iter();
     let safe = safe.filter(|variant| variant.is_safe(base.ordering));
@@ -115,8 +115,8 @@ pub fn imap_specs(base: &Spec) -> Vec<Spec> {
     safe.map(spec).collect()
 }
 
-/// The runs of figures 3 and 6 of Ganger et al. 2000: files of each of the paper's sizes that lies
-/// within `base`'s smallest and largest file.
+/// The runs of figures 3 and 6 of Ganger et al. 2000: files of each of the paper's sizes between
+/// `base`'s smallest and largest file.
 pub fn micro_specs(base: &Spec) -> Vec<Spec> {
     let least = base.scale.min_bytes.unwrap_or(0);
     let largest = base.scale.max_bytes.unwrap_or(u64::MAX);

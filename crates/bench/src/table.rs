@@ -4,7 +4,7 @@ use crate::paper::{FIGURE_9, OptimisationRow, PROTOTYPE, find};
 use crate::series::Series;
 use crate::{EngineFigures, RecoveryFigures, Run};
 
-/// Rows under a heading, aligned: the first `words` columns to the left, the others to the right.
+/// Aligns rows under a heading: the first `words` columns to the left, the others to the right.
 fn aligned(rows: &[Vec<String>], words: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -55,7 +55,7 @@ fn heading(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A figure over the runs: the median, and how far they lie apart where there are several.
+/// A figure over the runs: the median and, if there are several runs, the spread.
 fn spread(series: &Series, figure: impl Fn(&Run) -> f64, digits: usize) -> String {
     let [median, min, max] = series.spread(figure);
     if series.runs.len() == 1 {
@@ -73,7 +73,7 @@ fn engine(series: &Series, figure: impl Fn(&EngineFigures) -> u64) -> String {
     thousands(median as u64)
 }
 
-/// One run as one line, for a reader who waits for the others.
+/// A run as one line, to show progress.
 pub fn run_line(run: &Run) -> String {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "–".to_owned());
     let engine = run.engine.as_ref().map_or(String::new(), |e| {
@@ -94,8 +94,7 @@ pub fn run_line(run: &Run) -> String {
     )
 }
 
-/// A table of any runs: a line for each series, the median and in brackets the least and the
-/// largest.
+/// A table of runs: one line for each series, with the median, and in brackets minimum and maximum.
 pub fn run_table(all: &[Series]) -> String {
     let mut rows = vec![heading(&[
         "workload",
@@ -154,8 +153,8 @@ pub fn run_table(all: &[Series]) -> String {
     aligned(&rows, 3)
 }
 
-/// The table of `imap`, with the paper's writes beside ours: a line for each mechanism and way. How
-/// many times longer fsync per operation takes than the other ways stands in the last column.
+/// The table of `imap`, with the paper's writes: one line for each mechanism and variant. The last
+/// column has the time of fsync per operation, divided by this variant's.
 pub fn imap_table(all: &[Series]) -> String {
     let mut rows = vec![heading(&[
         "ordering",
@@ -194,8 +193,8 @@ pub fn imap_table(all: &[Series]) -> String {
     aligned(&rows, 2)
 }
 
-/// The table of `bench recovery`: the time to a usable mount, empty and full, beside the paper's,
-/// and the reclaim's.
+/// The table of `bench recovery`: times to a usable mount, empty and full, with the paper's, and
+/// the reclaim's times.
 pub fn recovery_table(series: &Series) -> String {
     const PAPER_SECONDS: f64 = 0.35;
     let run = series.median();
@@ -244,8 +243,8 @@ pub fn recovery_table(series: &Series) -> String {
     )
 }
 
-/// The tables of `bench optimisations`: figure 9 with the paper's and the prototype's figures
-/// beside ours, then memory and writes.
+/// The tables of `bench optimisations`: figure 9 with the paper's and the prototype's values, then
+/// memory and writes.
 pub fn optimisation_tables(all: &[Series]) -> String {
     let mut created = vec![heading(&[
         "workload",
@@ -318,8 +317,8 @@ pub fn optimisation_tables(all: &[Series]) -> String {
     )
 }
 
-/// Figure 6 of Ganger et al. 2000: what is written for each created file, beside the paper's
-/// figure. Empty where nothing of `all` is `micro-create`.
+/// Figure 6 of Ganger et al. 2000: the writes for each created file, with the paper's value. Empty
+/// if `all` has no `micro-create`.
 pub fn micro_table(all: &[Series]) -> String {
     let mut rows = vec![heading(&[
         "ordering",

@@ -1,4 +1,4 @@
-//! The requests of a simulated disk as a picture: where on the disk, over time.
+//! A picture of the requests of a simulated disk: their place on the disk over time.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use plotters::prelude::*;
 use crate::series::Series;
 use crate::{Error, Result, Run};
 
-/// Bytes by sectors.
+/// Sectors of a MiB.
 const SECTORS_PER_MIB: f64 = 2048.0;
 
-/// The kinds, in the order of the legend, with their colours: to be told apart in any light.
+/// The kinds in the order of the legend, with colours that most people can tell apart.
 const KINDS: [(Kind, &str, RGBColor); 4] = [
     (Kind::Read, "read", RGBColor(0, 114, 178)),
     (Kind::Write, "write", RGBColor(213, 94, 0)),
@@ -19,8 +19,8 @@ const KINDS: [(Kind, &str, RGBColor); 4] = [
     (Kind::Flush, "flush", RGBColor(0, 158, 115)),
 ];
 
-/// Draws `trace-WORKLOAD-ORDERING….svg` in `directory` for each run whose requests were remembered:
-/// a line for each request, at its first block, from when it was submitted until it was done.
+/// Draws `trace-WORKLOAD-ORDERING….svg` in `directory` for each run whose requests were recorded:
+/// one line for each request, at its first block, from its submission to its end.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub fn plot_traces(all: &[Series], directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The kind of the run, in characters that need no quoting.
+/// The name of a run, in characters that need no quoting.
 fn file_name(run: &Run) -> String {
     let words = [Some(run.workload), run.variant.as_deref()];
     let words = words.into_iter().chain([run.ordering.as_deref()]).flatten();

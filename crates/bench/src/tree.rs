@@ -1,16 +1,13 @@
-//! Source trees drawn from a seed: the shape of a kernel's or a program's sources, none of their
-//! text.
+//! Random source trees with the shape of a kernel's or a program's sources, but other contents.
 
 use crate::random::Random;
 use crate::{Error, Result};
 
-/// How many files a directory has on average: a kernel tree of 13,000 files has some 800
-/// directories.
+/// Average files of a directory: a kernel tree of 13,000 files has about 800 directories.
 const FILES_PER_DIRECTORY: u64 = 16;
-/// The spread of file sizes: log-normal with this standard deviation of the logarithm, as source
-/// trees have it.
+/// The standard deviation of the logarithm of file sizes, which are log-normal, as in source trees.
 const SIGMA: f64 = 1.4;
-/// No file is larger than this part of all.
+/// The largest part of all bytes that one file may have.
 const LARGEST_FRACTION: f64 = 0.02;
 
 /// A file of a tree.
@@ -20,7 +17,7 @@ pub(crate) struct PlannedFile {
     pub(crate) size_bytes: u64,
     pub(crate) permissions: u16,
     pub(crate) modified_seconds: i64,
-    /// Which contents it has.
+    /// Identifies its contents.
     pub(crate) salt: u64,
 }
 
@@ -33,7 +30,7 @@ pub(crate) struct PlannedDirectory {
     pub(crate) entries: Vec<PlannedEntry>,
 }
 
-/// What a directory holds.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PlannedEntry {
     File(PlannedFile),
@@ -50,7 +47,7 @@ impl PlannedEntry {
 }
 
 impl PlannedDirectory {
-    /// A tree called `name` of `files` files that hold `bytes` together.
+    /// A tree called `name` of `files` files with `bytes` bytes together.
     pub(crate) fn draw(name: &str, seed: u64, files: u64, bytes: u64) -> Result<Self> {
         if files == 0 || files > 10_000_000 {
             return Err(Error::Scale(format!("a tree of {files} files")));
@@ -60,14 +57,15 @@ impl PlannedDirectory {
         let sizes = draw_sizes(&mut random, files, bytes);
         let mut files_of: Vec<Vec<PlannedFile>> = vec![Vec::new(); directories];
         for (number, size_bytes) in sizes.into_iter().enumerate() {
-            // Two draws, the smaller one: some directories are large, most are small.
+            // The smaller of two random numbers, so that some directories are large and most are
+            // small.
             let place = random
                 .below(directories as u64)
                 .min(random.below(directories as u64));
             files_of[place as usize].push(draw_file(&mut random, number, size_bytes));
         }
-        // Each directory lies in an earlier one, near the root more often than not, so that the
-        // tree is some six levels deep.
+        // The parent of a directory is an earlier one, more often one near the root. So the tree is
+        // about six levels deep.
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); directories];
         for directory in 1..directories {
             let parent = random
@@ -104,7 +102,7 @@ impl PlannedDirectory {
         each.sum()
     }
 
-    /// What all files hold together.
+    /// The size of all files together.
     #[cfg(test)]
     fn bytes(&self) -> u64 {
         let each = self.entries.iter().map(|entry| match entry {
@@ -133,13 +131,13 @@ fn draw_file(random: &mut Random, number: usize, size_bytes: u64) -> PlannedFile
         name: format!("{stem}{number:05}{end}"),
         size_bytes,
         permissions: if random.below(50) == 0 { 0o755 } else { 0o644 },
-        // Some time in 2005.
+        // A time in 2005.
         modified_seconds: 1_104_537_600 + random.below(31_536_000) as i64,
         salt: random.next(),
     }
 }
 
-/// Log-normal sizes that sum up to `bytes`, as near as rounding allows.
+/// Log-normal sizes with the sum `bytes`, as near as rounding allows.
 fn draw_sizes(random: &mut Random, files: u64, bytes: u64) -> Vec<u64> {
     let mut weights: Vec<f64> = (0..files)
         .map(|_| (SIGMA * random.normal()).exp())

@@ -1,4 +1,5 @@
-//! Workloads on simulated disks: the same on every machine, each ordering clean and as it is known.
+//! Workloads on simulated disks: the same on every machine, and each ordering with its known
+//! effects.
 
 use backstitch_bench::{
     Disk, DiskOptions, ImapVariant, Run, Scale, Series, Spec, Target, Workload, document,
@@ -93,7 +94,7 @@ fn a_disk_makes_synchronous_updates_slow_and_hides_delayed_ones() {
     assert!(soft < 1.2 * none, "soft {soft}, async {none}");
 }
 
-/// None of them asks the host for anything, and each leaves what it should.
+/// No workload depends on the host, and each leaves what it should.
 #[test]
 fn every_workload_runs_on_a_disk() {
     for workload in Workload::ALL {
@@ -119,7 +120,7 @@ fn scripts_use_the_processor_while_others_wait_for_the_disk() {
             fraction: Some(0.3),
             ..Scale::default()
         };
-        // More scripts take the one arm of a rotating disk further; flash has many dies.
+        // More scripts need the single arm of a rotating disk more often, but flash has many dies.
         let spec = spec(Workload::Sdet, scale, Ordering::SYNC, "sata-ssd");
         count as f64 / measure(&spec).unwrap().elapsed_seconds
     };
@@ -137,8 +138,8 @@ fn clients_wait_for_the_disk_beside_each_other() {
     assert!(four < 0.7 * one, "one {one}, four {four}");
 }
 
-/// What of the log's disk is read and written is its log, and a log that is waited for is faster where
-/// no head goes from it to the files and back.
+/// On the log's disk only the log is read and written. If callers wait for the log, it is faster
+/// there, since no head moves between log and files.
 #[test]
 fn a_log_on_a_disk_of_its_own_is_written_there_and_waits_for_no_head() {
     let small_files = Scale {
@@ -173,7 +174,7 @@ fn a_log_on_a_disk_of_its_own_is_written_there_and_waits_for_no_head() {
     assert!(inside.log_trace.is_empty() && !apart.log_trace.is_empty());
 }
 
-/// Many callers share the writes of the log that each of them waits for; one alone waits longer.
+/// Several callers that wait share the writes of the log. A single one waits longer.
 #[test]
 fn a_group_commit_is_for_all_who_wait() {
     let run = |ordering, count| {
@@ -215,8 +216,8 @@ fn a_faster_host_is_faster_where_the_disk_is_none() {
     assert!((slow / fast - 2.0).abs() < 0.02, "{slow} {fast}");
 }
 
-/// The figures of docs/MEASUREMENTS.md: `cargo test -p backstitch-bench --test disk -- --ignored
-/// --nocapture`.
+/// Prints the figures of docs/MEASUREMENTS.md: `cargo test -p backstitch-bench --test disk --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures, for minutes"]
 fn figures() {
@@ -284,7 +285,7 @@ fn patchgroups_spare_a_mail_server_its_waits_for_the_disk() {
         let specs = imap_specs(&spec(base, messages, ordering, "viking"));
         let runs = specs.iter().map(|spec| measure(spec).unwrap());
         let seconds: Vec<f64> = runs.map(|run| run.elapsed_seconds).collect();
-        // Each fsync waits for a turn of the disk at least.
+        // Each fsync waits for at least a rotation of the disk.
         assert!(seconds[0] > 100.0 * 0.004, "{ordering}: {seconds:?}");
         assert!(seconds[1] < seconds[0] / 10.0, "{ordering}: {seconds:?}");
         let twice = measure(&specs[1]).unwrap().elapsed_seconds;

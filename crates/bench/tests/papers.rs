@@ -1,5 +1,5 @@
-//! The papers' figures with a small part of their numbers: that all can be made, twice the same,
-//! and that the page can be read by anybody.
+//! The papers' figures with a small part of their numbers: all can be made, twice with the same
+//! result, and the page is accessible to everybody.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use backstitch_bench::{PAPERS, Paper, PapersSpec, measure_papers, papers_documen
 use backstitch_formats::{Layout, usual};
 use serde_json::Value;
 
-/// What `bench figures --reduced` takes.
+/// The fraction of `bench figures --reduced`.
 const REDUCED: f64 = 1.0 / 64.0;
 
-/// The document, and all files that are written.
+/// The JSON document, and all files that are written.
 fn run(
     papers: &[&'static Paper],
     threads: usize,
@@ -92,7 +92,7 @@ fn figures_are_made_on_ufs_too() {
 
 /// One file is complete, and says in words what it shows.
 fn check_file(name: &str, text: &str) {
-    // A namespace is a name, nothing that is fetched.
+    // The namespace is only a name, and is not fetched.
     let text = text.replace("http://www.w3.org/2000/svg", "");
     for fetched in [
         "http:", "https:", "src=", "@import", "url(", "<script", "<link",

@@ -21,7 +21,8 @@ fn recovery_is_measured_and_the_crashes_are_real() {
     for run in &series.runs {
         let figures = run.recovery.unwrap();
         assert!((0.70..0.80).contains(&figures.fill_fraction), "{figures:?}");
-        // What was removed before the crash but still open, at least: its inodes, and their blocks.
+        // At least the files that were removed before the crash but still open: their inodes and
+        // blocks.
         assert!(figures.reclaimed_inodes >= 500, "{figures:?}");
         assert!(figures.reclaimed_blocks >= 500, "{figures:?}");
         assert!(figures.reclaim_progress_seconds.is_sorted());
@@ -44,7 +45,7 @@ fn recovery_is_measured_and_the_crashes_are_real() {
     assert!(run["full_by_empty"]["median"].as_f64().unwrap() > 0.0);
     assert_eq!(run["paper"]["value"], 0.35);
 
-    // The image is sparse: what its files hold takes no space.
+    // The image is sparse: the contents of its files take no space.
     use std::os::unix::fs::MetadataExt;
     let seen = std::fs::metadata(&spec.image).unwrap();
     assert!(

@@ -1,5 +1,5 @@
-//! Every workload small, over memory: the image is clean afterwards, the figures are there, and the
-//! same seed does the same.
+//! Each workload with small numbers, in memory: the image is clean afterwards, the figures are
+//! there, and the same seed does the same.
 
 use std::fs::File;
 use std::io::Read;
@@ -78,23 +78,23 @@ fn figures(run: &Run) -> EngineFigures {
     run.engine.unwrap()
 }
 
-/// The counters of two runs are the same, but for what the host decides. The engine stamps inodes
-/// with the wall clock, whose bytes are sometimes alike; and its writer thread decides when what
-/// was removed is freed, and so which blocks are used again, and how many of them the sync finds.
+/// The counters of two runs are the same, as far as the host does not decide. The engine writes the
+/// wall clock into inodes, and its bytes may happen to be the same. The writer thread decides when
+/// removed files are freed, and so which blocks are reused, and how many of them the sync finds.
 fn assert_alike(one: &Run, two: &Run) {
     assert_eq!(one.operations, two.operations);
     let (a, b) = (figures(one), figures(two));
     let near = |x: u64, y: u64| x.abs_diff(y) <= x / 50 + 50;
     let name = one.workload;
     if name == "zero" {
-        // Whenever the writer has its turn, what was freed leaves the inode table, and the next
-        // file makes its patches anew.
+        // Whenever the writer has a turn, freed files leave the inode table, and the next file
+        // makes new patches.
         let most = one.operations * 4;
         assert!(a.patches_created <= most && b.patches_created <= most);
     } else {
         assert!(near(a.patches_not_empty(), b.patches_not_empty()), "{name}");
     }
-    // Whether reading moves an access time hangs on the second in which it was set.
+    // Whether a read changes the access time depends on the second in which that was set.
     let hangs_on_time = [
         "micro-read",
         "micro-write",
@@ -132,7 +132,7 @@ fn every_workload_leaves_a_clean_image_under_every_ordering() {
             assert_eq!(run.workload, workload.name());
             assert_eq!(run.ordering, Some(ordering.to_string()));
             assert!(run.operations > 0, "{workload}");
-            // Reading moves access times, or not, by the second.
+            // Whether reads change access times depends on the second.
             let reads_only = workload.name() == "micro-read";
             let patches = figures(&run).patches_created;
             assert!(patches > 0 || reads_only, "{workload}");
@@ -155,7 +155,7 @@ fn write_back_under_way_does_no_harm() {
 
 #[test]
 fn the_same_seed_gives_the_same_counters() {
-    // Which writers share a flush is up to the host.
+    // The host decides which writers share a flush.
     let is_alone = |workload: &Workload| !workload.has_clients();
     for workload in Workload::ALL.into_iter().filter(is_alone) {
         let [one, two] = [(); 2].map(|()| measure(&spec(workload, Ordering::SOFT)).unwrap());
@@ -176,8 +176,8 @@ fn memory_is_measured_before_anything_is_written() {
     }
 }
 
-/// Where transactions are what is ordered: less than half of the patches and a twentieth of the
-/// undo data are left even of small workloads.
+/// The optimisations help where order is between transactions, too: even small workloads have less
+/// than half of the patches and a twentieth of the undo data.
 #[test]
 fn the_optimisations_save_under_a_journal_too() {
     let ordering = Ordering::JOURNAL_ORDERED;
@@ -271,7 +271,7 @@ fn the_document_has_the_keys_of_the_contract() {
         "cache_bytes_peak",
         "phases",
         "paper",
-        // Ours, beyond the contract.
+        // Keys of ours, beyond the contract.
         "patches_created_empty",
         "patches_created_runs",
         "patches_created_hard",
@@ -322,8 +322,8 @@ fn a_journal_on_a_device_of_its_own_is_made_anew_too() {
     assert_alike(&all[0].runs[0], &all[0].runs[1]);
     let mut log = vec![0; 1 << 20];
     File::open(&path).unwrap().read_exact(&mut log).unwrap();
-    // A block of the log: the magic number of jbd2, in the superblock's block and in those of the
-    // transactions behind it.
+    // Blocks of the log have the magic number of jbd2: the superblock's, and those of the
+    // transactions after it.
     let records = log
         .chunks(4096)
         .filter(|block| block[..4] == [0xc0, 0x3b, 0x39, 0x98]);

@@ -1,5 +1,5 @@
-//! Files by system calls, in a directory of any mounted file system: so that others do the same
-//! work.
+//! Files by system calls, in a directory of any mounted file system, so that other file systems can
+//! do the same work.
 
 use std::collections::HashMap;
 use std::fs::{File, FileTimes, OpenOptions, Permissions};
@@ -227,7 +227,7 @@ impl Files for HostFiles {
 
     fn sync(&mut self) -> Result<()> {
         let root = self.get(ROOT)?;
-        // Linux does not tell our mounts of syncfs; on others this fails.
+        // Linux does not pass syncfs on to our mounts. On other file systems this call fails.
         let ours = "system.backstitch.sync";
         if rustix::fs::fsetxattr(&root.file, ours, &[], rustix::fs::XattrFlags::empty()).is_ok() {
             return Ok(());

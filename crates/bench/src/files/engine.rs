@@ -1,5 +1,5 @@
-//! Files through the engine in this process: the calls that the FUSE front makes, without the
-//! kernel in front of it.
+//! Files through the engine in this process, by the calls that the FUSE front end makes, without
+//! the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::files::{Entry, Files, Found, Node, host_now, spin};
 pub struct EngineFiles {
     engine: Arc<Engine>,
     root: Node,
-    /// While a patchgroup is engaged.
+    /// The patchgroup, while one is engaged.
     under: Option<Under>,
 }
 
 impl EngineFiles {
-    /// The files of `engine`, from its root on.
+    /// The files of `engine`, below its root.
     pub fn new(engine: Arc<Engine>) -> EngineFiles {
         let root = Node(engine.root().0.into());
         EngineFiles {
@@ -32,9 +32,9 @@ impl EngineFiles {
         }
     }
 
-    /// The inode of a node of such files.
+    /// The inode of a node of [`EngineFiles`].
     pub(crate) fn inode(node: Node) -> InodeNumber {
-        // Made from an inode number, all of them.
+        // All these nodes were made from inode numbers.
         InodeNumber(node.0 as u32)
     }
 

@@ -19,10 +19,10 @@ use crate::client::Clients;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node(pub u64);
 
-/// What a look-up shows.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The file or directory, to be closed.
+    /// The open file or directory. The caller closes it.
     pub node: Node,
     /// Whether it is a directory.
     pub is_directory: bool,
@@ -31,7 +31,7 @@ pub struct Found {
 }
 
 impl From<Attributes> for Found {
-    /// What the engine shows.
+    /// From what the engine returns.
     fn from(found: Attributes) -> Found {
         Found {
             node: Node(found.inode.0.into()),
@@ -46,25 +46,25 @@ impl From<Attributes> for Found {
 pub struct Entry {
     /// The name.
     pub name: String,
-    /// Whether it is a directory's.
+    /// Whether it is the name of a directory.
     pub is_directory: bool,
 }
 
-/// Something that workloads run on. Every node that is handed out stays open until
+/// A file system for workloads. Every node that is returned stays open until
 /// [`close`](Self::close).
 ///
 /// # Errors
 ///
 /// Every method fails where the file system does.
 pub trait Files {
-    /// Where the workload is to work; stays open.
+    /// The directory in which the workload works. It stays open.
     fn root(&self) -> Node;
 
-    /// The time by the clock that the workload's time is measured with.
+    /// The time, by the clock with which the workload is measured.
     fn now(&self) -> Duration;
 
-    /// A program of the workload computes what takes so long at
-    /// [reference speed](crate::REFERENCE_HOST).
+    /// Computes for this long at [reference speed](crate::REFERENCE_HOST), as a program of the
+    /// workload would.
     fn compute(&mut self, work: Duration) -> Result<()>;
 
     /// Makes a directory.
@@ -76,22 +76,22 @@ pub trait Files {
     /// Makes a symlink.
     fn symlink(&mut self, parent: Node, name: &str, target: &str) -> Result<()>;
 
-    /// What a symlink points to.
+    /// The target of a symlink.
     fn read_link(&mut self, parent: Node, name: &str) -> Result<Vec<u8>>;
 
     /// Gives a file another name.
     fn link(&mut self, file: Node, parent: Node, name: &str) -> Result<()>;
 
-    /// Gives what has a name in a directory another one there, which may be somebody else's.
+    /// Renames within a directory. The new name may exist; then it is replaced.
     fn rename(&mut self, parent: Node, from: &str, to: &str) -> Result<()>;
 
     /// How many blocks are free, as `statvfs` shows it.
     fn free_blocks(&mut self) -> Result<u64>;
 
-    /// Opens what is there.
+    /// Opens an existing file or directory.
     fn lookup(&mut self, parent: Node, name: &str) -> Result<Found>;
 
-    /// A name's attributes, without opening it; returns the length.
+    /// Reads the attributes of a name without opening it; returns the length.
     fn stat(&mut self, parent: Node, name: &str) -> Result<u64> {
         let found = self.lookup(parent, name)?;
         self.close(found.node)?;
@@ -119,7 +119,7 @@ pub trait Files {
     /// Sets access and modification time.
     fn set_times(&mut self, node: Node, seconds: i64) -> Result<()>;
 
-    /// The names in a directory, but for `.` and `..`, in the directory's own order.
+    /// The names in a directory without `.` and `..`, in the directory's own order.
     fn list(&mut self, directory: Node) -> Result<Vec<Entry>>;
 
     /// Removes a file's name.
@@ -128,37 +128,36 @@ pub trait Files {
     /// Removes an empty directory.
     fn remove_directory(&mut self, parent: Node, name: &str) -> Result<()>;
 
-    /// Gives a node back.
+    /// Closes a node.
     fn close(&mut self, node: Node) -> Result<()>;
 
-    /// Puts a file onto stable storage, so that it can be found there.
+    /// Puts a file and its name onto stable storage.
     fn fsync(&mut self, node: Node) -> Result<()>;
 
     /// Puts everything onto stable storage.
     fn sync(&mut self) -> Result<()>;
 
-    /// Begins a patchgroup that comes after `before`, which is closed. What this thread asks for
-    /// next is done under it, until [`end_group`](Self::end_group).
+    /// Begins a patchgroup that comes after `before`, which is closed. What this thread does until
+    /// [`end_group`](Self::end_group) belongs to it.
     ///
     /// # Errors
-    /// Also where there are no patchgroups.
+    /// Also if there are no patchgroups.
     fn begin_group(&mut self, before: Option<GroupId>) -> Result<GroupId>;
 
-    /// Nothing more is done under the patchgroup that was begun.
+    /// Ends the patchgroup that was begun: later changes do not belong to it.
     fn end_group(&mut self, group: GroupId) -> Result<()>;
 
-    /// Puts what was done under a patchgroup onto stable storage, and what it comes after.
+    /// Puts what was done under a patchgroup, and what that comes after, onto stable storage.
     fn sync_group(&mut self, group: GroupId) -> Result<()>;
 
     /// Forgets a patchgroup.
     fn close_group(&mut self, group: GroupId) -> Result<()>;
 
-    /// Runs clients beside each other, each in the directory `root`, until all have come to their
-    /// ends.
+    /// Runs clients at the same time, each in the directory `root`, until all are done.
     fn run_clients(&mut self, root: Node, clients: &Arc<Clients>) -> Result<()>;
 }
 
-/// This thread computes for so long.
+/// Keeps this thread computing for this long.
 fn spin(work: Duration) {
     let started = Instant::now();
     while started.elapsed() < work {
@@ -166,7 +165,7 @@ fn spin(work: Duration) {
     }
 }
 
-/// The clock of targets that are not simulated: any beginning, the same for all.
+/// The clock of targets that are not simulated: the time since its first use.
 fn host_now() -> Duration {
     static BEGINNING: OnceLock<Instant> = OnceLock::new();
     BEGINNING.get_or_init(Instant::now).elapsed()

@@ -1,4 +1,4 @@
-//! Reading and writing files, and what the host keeps of what was read.
+//! Reading and writing files, and the host's cache of what was read and written.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use super::cpu::Work;
 use super::{Machine, engine};
 use crate::Result;
 
-/// Bytes that small writes are gathered to, as the engine's front does.
+/// Bytes up to which small writes are gathered, as in `vfs`.
 const GATHERED_BYTES: usize = 128 << 10;
-/// A write of so many bytes is done at once.
+/// A write of this length or longer is not gathered.
 const LONG_BYTES: usize = 32 << 10;
-/// How long a write stays gathered at most, until the writer's next turn.
+/// How long a write may stay gathered. After that it is written at the writer's next turn.
 const GATHERED_TIME: Duration = Duration::from_millis(500);
-/// Bytes that the host reads of a file that is read from end to end.
+/// Bytes that the host reads ahead of a file that is read sequentially.
 const AHEAD_BYTES: usize = 128 << 10;
-/// The unit in which the host keeps what was read.
+/// Bytes of a page of the host's cache.
 const PAGE_BYTES: u64 = 4096;
 
-/// What was written and is to become patches together with what follows it.
+/// Small writes that are gathered, to become patches together.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// The file, and where in it a write has to begin to follow the one before.
+    /// The file, and the offset at which the next write must begin to be gathered too.
     follows: Option<(InodeNumber, u64)>,
     bytes: Vec<u8>,
     since: Duration,
 }
 
 impl Gathered {
-    /// Whether some of it belongs to this file.
+    /// Whether gathered bytes belong to this file.
     pub(super) fn is_of(&self, inode: InodeNumber) -> bool {
         !self.bytes.is_empty() && self.follows.is_some_and(|(of, _)| of == inode)
     }
 
-    /// Takes out what was gathered: of which file, from where on.
+    /// Takes out what was gathered, with its file and offset.
     fn take(&mut self) -> Option<(InodeNumber, u64, Vec<u8>)> {
         let (inode, end_bytes) = self.follows?;
         let bytes = std::mem::take(&mut self.bytes);
@@ -45,20 +45,20 @@ impl Gathered {
     }
 }
 
-/// What became of a write that might be gathered.
+/// The result of an attempt to gather a write.
 enum Tried {
     Gathered,
-    /// It has to be done at once.
+    /// The write must be done at once.
     Refused,
-    /// What was gathered before has to be written first.
+    /// What was gathered before must be written first.
     Full,
 }
 
-/// Pages that the host has read or written and keeps, as the kernel does beside the engine. Only
-/// which: their bytes are the drive's newest.
+/// Pages that the host keeps of what was read and written, as the kernel does beside the engine.
+/// Only their numbers are kept, since their bytes are the drive's newest.
 pub(super) struct HostCache {
     pages: FxHashSet<u64>,
-    /// In the order in which they came; the first ones go first.
+    /// In the order of their arrival. The first ones are dropped first.
     order: VecDeque<u64>,
     most_pages: usize,
     /// Where the last read of a file ended.
@@ -75,12 +75,12 @@ impl HostCache {
         }
     }
 
-    /// Nobody has the file open any more, as far as the one who says so knows.
+    /// A caller closed the file, so it no longer counts as being read sequentially.
     pub(super) fn forget(&mut self, inode: InodeNumber) {
         self.ends.remove(&inode);
     }
 
-    /// How much of the beginning of a range it has, up to all of it.
+    /// How many bytes at the beginning of a range are cached.
     pub(super) fn has(&self, (offset_bytes, len_bytes): (u64, u64)) -> u64 {
         let end_bytes = offset_bytes + len_bytes;
         let mut pages = offset_bytes / PAGE_BYTES..end_bytes.div_ceil(PAGE_BYTES);
@@ -134,7 +134,7 @@ impl Machine {
             {
                 break;
             }
-            // Blocks changed hands meanwhile.
+            // Blocks were freed meanwhile, so the bytes may be another file's.
         }
         self.copy(&pieces, len_bytes, into)?;
         let end_bytes = offset_bytes + into.len() as u64;
@@ -146,8 +146,8 @@ impl Machine {
         .await
     }
 
-    /// Has what lies on the drive read, and what follows it in the file, where the host does not
-    /// have all of the first `len_bytes` yet. Whether anything had to be read.
+    /// Reads pieces that lie on the drive, with the read-ahead, unless the host has all of the
+    /// first `len_bytes`. Returns whether anything had to be read.
     async fn fetch(&self, pieces: &[Piece], len_bytes: usize) -> Result<bool> {
         let mut ranges = Vec::new();
         let mut at = 0;
@@ -240,7 +240,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes a small write that follows the one before it. False where it has to be done at once.
+    /// Gathers a small write that follows the one before it. False if it must be done at once.
     async fn gather(&self, inode: InodeNumber, offset_bytes: u64, data: &[u8]) -> Result<bool> {
         let most = GATHERED_BYTES.min(self.write_step_bytes);
         loop {
@@ -276,7 +276,7 @@ impl Machine {
         Tried::Gathered
     }
 
-    /// Writes what was gathered; what is written next follows nothing.
+    /// Writes what was gathered. The next write is not joined to it.
     pub(super) async fn end_gathering(&self) -> Result<()> {
         if self.core.borrow().gathered.follows.is_some() {
             self.write_gathered().await?;
@@ -293,7 +293,7 @@ impl Machine {
         }
     }
 
-    /// Writes what was gathered long ago: for the writer, which cannot wait for memory.
+    /// Writes what was gathered too long ago. Called by the writer, which cannot wait for memory.
     pub(super) async fn write_gathered_long_ago(&self) -> Result<()> {
         let is_old = {
             let core = self.core.borrow();

@@ -1,22 +1,22 @@
-//! The processor of a simulated machine: what each call costs, and who has to wait for it.
+//! The processor of a simulated machine: the costs of calls, and who waits for it.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use super::schedule::Schedule;
 
-/// Work of the host, which takes the processor.
+/// Work of the host, which takes the processor for some time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
-    /// A name is looked up, or an inode's attributes.
+    /// Looking up a name or an inode's attributes.
     Lookup,
-    /// A file gets its name: create, link, symlink.
+    /// Giving a file its name: create, link, symlink.
     Create,
-    /// A directory is made or removed.
+    /// Making or removing a directory.
     Directory,
-    /// A name is taken away or moved.
+    /// Removing or moving a name.
     Remove,
-    /// Attributes are changed.
+    /// Changing attributes.
     Attributes,
     /// Writing, by the number of bytes.
     Write(usize),
@@ -24,21 +24,21 @@ pub(super) enum Work {
     Read(usize),
     /// Listing, by the number of names.
     List(usize),
-    /// A file is closed.
+    /// Closing a file.
     Close,
-    /// What is to be on stable storage is found out.
+    /// Finding out what must be put onto stable storage.
     Sync,
-    /// Putting a batch together for the drive, by its number of blocks.
+    /// Preparing a batch for the drive, by its number of blocks.
     Batch(usize),
-    /// Taking blocks of metadata that come from the drive, by their number.
+    /// Handling metadata blocks that come from the drive, by their number.
     Blocks(usize),
 }
 
 impl Work {
-    /// What it takes at [reference speed](crate::REFERENCE_HOST), in nanoseconds. The figures are
-    /// fitted to the processor time of `bench zero,micro-create,andrew,delete --memory`; what they
-    /// come to beside that is in docs/MEASUREMENTS.md. They are the same under every mechanism:
-    /// `async` takes a little less, `soft` a little more.
+    /// The cost at [reference speed](crate::REFERENCE_HOST), in nanoseconds. The figures are fitted
+    /// to the processor time of `bench zero,micro-create,andrew,delete --memory`;
+    /// docs/MEASUREMENTS.md compares both. They are the same under every mechanism, although
+    /// `async` takes a little less and `soft` a little more.
     fn cost_ns(self) -> u64 {
         let pages = |bytes: usize, page_ns: u64| bytes as u64 * page_ns / 4096;
         match self {
@@ -58,12 +58,12 @@ impl Work {
     }
 }
 
-/// The longest that a program has the processor while others want it.
+/// The longest time that a program keeps the processor while others want it.
 const SLICE_NS: u64 = 10_000_000;
 
-/// One processor, which tasks have one after the other.
+/// One processor, which tasks use one after the other.
 pub(super) struct Cpu {
-    /// Speed by that of the reference.
+    /// The speed, relative to the reference.
     speed: f64,
     free_from_ns: Cell<u64>,
     busy_ns: Cell<u64>,
@@ -78,7 +78,7 @@ impl Cpu {
         }
     }
 
-    /// How long it was busy so far.
+    /// How long it has been busy.
     pub(super) fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns.get())
     }
@@ -88,7 +88,7 @@ impl Cpu {
         self.take(schedule, self.scaled_ns(work.cost_ns())).await;
     }
 
-    /// A program computes what takes so long on the reference.
+    /// Computes for a program, for this long at reference speed.
     pub(super) async fn compute(&self, schedule: &Schedule, work: Duration) {
         let mut left_ns = self.scaled_ns(work.as_nanos() as u64);
         while left_ns > 0 {

@@ -1,5 +1,5 @@
-//! The session's tasks, polled with everything that they ask for done by the drive, and operations
-//! on the file system, step by step.
+//! Running the session's tasks with I/O on the simulated drives, and operations on the file system,
+//! step by step.
 
 use backstitch_device::DeviceError;
 use backstitch_layout::{Error as LayoutError, FileSystem, Step, Stop, Timestamp};
@@ -12,13 +12,13 @@ use super::schedule::Event;
 use super::{Machine, engine};
 use crate::Result;
 
-/// Blocks that one request reads at most.
+/// The most blocks that one request reads.
 const RUN_BLOCKS: usize = 256;
-/// How long one who wants a block that another one reads waits before it looks again.
+/// How long a task that wants a block waits for another task's read of it before it looks again.
 const OTHERS_READ: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl Machine {
-    /// Has a task come to its end.
+    /// Runs a task to its end.
     pub(super) async fn drive(&self, mut task: Task) -> Result<Outcome> {
         loop {
             let polled = {
@@ -63,23 +63,23 @@ impl Machine {
             session.is_issue_due(now)
         };
         self.schedule.tell(Event::News);
-        // What was issued may have waited for it.
+        // The writer may have waited for this batch.
         if is_due {
             self.schedule.tell(Event::Writer);
         }
     }
 
-    /// Reads the blocks that steps missed, adjacent ones with one request. What the host keeps is
-    /// there already.
+    /// Reads the blocks that steps missed, adjacent ones with one request. Blocks in the host's
+    /// cache cost no request.
     pub(super) async fn read_wanted(&self) -> std::result::Result<(), DeviceError> {
         let wanted = {
             let store = &mut self.core.borrow_mut().session.store;
-            // Nobody reads ahead what lies somewhere else.
+            // Metadata that may be wanted soon is not read ahead here.
             drop(store.take_wanted_soon());
             store.take_wanted()
         };
         let Some((volume, _)) = wanted.first().copied() else {
-            // Another task reads what this one wants.
+            // Another task is reading the block already.
             self.schedule.event_within(Event::News, OTHERS_READ).await;
             return Ok(());
         };
@@ -121,7 +121,7 @@ impl Machine {
         Ok(())
     }
 
-    /// One operation, after what was written before it.
+    /// Does one operation, after writing what was gathered.
     pub(super) async fn run<T>(
         &self,
         work: Work,
@@ -133,7 +133,7 @@ impl Machine {
         self.operate(operation, body).await
     }
 
-    /// One operation: again after each miss, each step, and each wait.
+    /// Does one operation, repeating it after each miss, step and wait.
     pub(super) async fn operate<T>(
         &self,
         operation: Option<Operation<'_>>,

@@ -1,8 +1,8 @@
-//! The drives of a machine: the file system's, and that of its log where this has one of its own.
+//! The drives of a machine: the file system's, and its log's if that has one of its own.
 //!
-//! To the engine both are one space of bytes, the log's behind the file system's, as
-//! [`JoinedDevice`](backstitch_device::JoinedDevice) has them. Each drive has its own queue, head and
-//! cache; they share the clock.
+//! To the engine both are one space of bytes, in which the log's comes second, as with
+//! [`JoinedDevice`](backstitch_device::JoinedDevice). Each drive has its own queue, head and cache.
+//! They share the clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use std::time::Duration;
 use backstitch_device::{Result, WriteRequest};
 use backstitch_drives::{RequestId, SimulatedDevice, VirtualClock};
 
-/// A request of one of the drives.
+/// A request to one of the drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
-    /// Which drive: the place in [`Drives::all`].
+    /// Index of the drive in [`Drives::all`].
     drive: usize,
     id: RequestId,
 }
 
 struct Drive {
     device: Arc<SimulatedDevice>,
-    /// Where it begins in the space of both.
+    /// The offset of the drive in the joint space.
     start_bytes: u64,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Drives {
 }
 
 impl Drives {
-    /// The file system's drive, with its log's behind its last whole block.
+    /// The file system's drive, followed, after its last whole block, by the log's.
     pub(super) fn new(
         home: Arc<SimulatedDevice>,
         log: Option<Arc<SimulatedDevice>>,
@@ -57,7 +57,7 @@ impl Drives {
         }
     }
 
-    /// The time of all of them.
+    /// The clock of all drives.
     pub(super) fn clock(&self) -> &Arc<VirtualClock> {
         &self.clock
     }
@@ -66,7 +66,7 @@ impl Drives {
         self.clock.now()
     }
 
-    /// The drive that a byte is on, and where on it.
+    /// The drive of an offset, and the offset on it.
     fn place(&self, offset_bytes: u64) -> (usize, u64) {
         let drive = self
             .all
@@ -76,11 +76,11 @@ impl Drives {
         (drive, offset_bytes - self.all[drive].start_bytes)
     }
 
-    /// Hands over a write behind others of the same drive, without waiting; it becomes two where it
-    /// reaches over the end of a drive.
+    /// Submits a write that comes after others of the same drive, without waiting. It becomes two
+    /// where it crosses the end of a drive.
     ///
     /// # Errors
-    /// Where it does not lie inside them.
+    /// If it is not inside them.
     pub(super) fn submit_after(
         &self,
         request: &WriteRequest,
@@ -98,7 +98,7 @@ impl Drives {
         Ok(())
     }
 
-    /// What each drive has of a write. Its buffers are whole blocks, each on one drive.
+    /// The parts of a write by drive. Its buffers are whole blocks, each on one drive.
     fn parts(&self, request: &WriteRequest) -> Vec<(usize, WriteRequest)> {
         let mut parts: Vec<(usize, WriteRequest)> = Vec::new();
         let mut at = request.offset_bytes;
@@ -119,17 +119,17 @@ impl Drives {
         parts
     }
 
-    /// Asks for bytes of one drive, without waiting.
+    /// Submits a read of one drive, without waiting.
     ///
     /// # Errors
-    /// Where they do not lie inside it.
+    /// If it is not inside the drive.
     pub(super) fn submit_read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Asked> {
         let (drive, offset_bytes) = self.place(offset_bytes);
         let id = (self.all[drive].device).submit_read(offset_bytes, len_bytes)?;
         Ok(Asked { drive, id })
     }
 
-    /// Asks the drives with a volatile cache that was written to for a flush of it, without waiting.
+    /// Submits a flush to each drive that has a volatile cache and was written to, without waiting.
     pub(super) fn submit_flush(&self) -> Vec<Asked> {
         let flushes = self.all.iter().enumerate().filter_map(|(drive, of)| {
             let id = of.device.submit_flush()?;
@@ -143,13 +143,13 @@ impl Drives {
         self.all[asked.drive].device.is_stable(asked.id)
     }
 
-    /// When something happens in any of them next, if nothing is submitted before.
+    /// The time of the next event of any drive, if nothing is submitted before.
     pub(super) fn next_event_ns(&self) -> Option<u64> {
         let events = self.all.iter();
         events.filter_map(|d| d.device.next_event_ns()).min()
     }
 
-    /// What was done since the last call: of each drive in that order.
+    /// Requests done since the last call, for each drive in the order in which they were done.
     pub(super) fn take_done(&self) -> Vec<Asked> {
         let mut done = Vec::new();
         for (drive, of) in self.all.iter().enumerate() {
@@ -159,10 +159,10 @@ impl Drives {
         done
     }
 
-    /// What a reader would see, in no time: for what the host has in memory.
+    /// Copies what a read would return, without taking time: for bytes that the host has in memory.
     ///
     /// # Errors
-    /// Where it does not lie inside one drive.
+    /// If it is not inside one drive.
     pub(super) fn peek(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         let (drive, offset_bytes) = self.place(offset_bytes);
         self.all[drive].device.peek(offset_bytes, buffer)

@@ -1,4 +1,4 @@
-//! The machine as files for workloads, and as several clients that run beside each other.
+//! The machine as [`Files`] for workloads, with several clients at the same time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub(crate) struct MachineFiles {
 }
 
 fn inode(node: Node) -> InodeNumber {
-    // Made from an inode number, all of them.
+    // All these nodes were made from inode numbers.
     InodeNumber(node.0 as u32)
 }
 
@@ -49,11 +49,11 @@ fn new(file_type: FileType, permissions: u16, target: &str) -> NewInode<'_> {
 }
 
 impl MachineFiles {
-    /// Mounts the file system of a drive, whose log may be on another one, in the machine that `disk`
-    /// says it is in.
+    /// Mounts the file system of a drive, whose log may be on another one, in the computer that
+    /// `disk` describes.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub(crate) fn mount(
         device: Arc<SimulatedDevice>,
         log_device: Option<Arc<SimulatedDevice>>,
@@ -74,16 +74,16 @@ impl MachineFiles {
         Ok(files)
     }
 
-    /// Unmounts it.
+    /// Unmounts the file system.
     ///
     /// # Errors
-    /// Where it cannot be.
+    /// If that fails.
     pub(crate) fn unmount(mut self) -> Result<()> {
         let machine = self.machine.clone();
         self.run(machine.end())
     }
 
-    /// The machine, to look at what it has counted.
+    /// The machine, for its counters.
     pub(crate) fn machine(&self) -> &Rc<Machine> {
         &self.machine
     }
@@ -294,7 +294,7 @@ impl Files for MachineFiles {
 }
 
 impl Machine {
-    /// Does what one client does.
+    /// Runs the script of one client.
     async fn client(&self, root: Node, script: &[Call], contents: &Contents) -> Result<()> {
         let mut nodes = Nodes::at(root);
         let mut buffer = Vec::new();

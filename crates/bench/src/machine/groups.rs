@@ -7,10 +7,10 @@ use super::{Machine, engine};
 use crate::Result;
 
 impl Machine {
-    /// Begins a group that comes after `before`, which is closed. What is asked for next, by
-    /// whoever it is, is done under it.
+    /// Begins a group that comes after `before`, which is closed. All changes belong to it from
+    /// then on, whichever client makes them.
     pub(super) async fn begin_group(&self, before: Option<GroupId>) -> Result<GroupId> {
-        // What was written before is not of this group.
+        // What was written before does not belong to this group.
         self.end_gathering().await?;
         let core = &mut *self.core.borrow_mut();
         let session = &mut core.session;
@@ -28,7 +28,7 @@ impl Machine {
         Ok(group)
     }
 
-    /// Nothing more is done under the group.
+    /// Ends the group: later changes do not belong to it.
     pub(super) async fn end_group(&self, group: GroupId) -> Result<()> {
         self.end_gathering().await?;
         let core = &mut *self.core.borrow_mut();
@@ -36,7 +36,7 @@ impl Machine {
         core.session.groups.disengage(group).map_err(engine)
     }
 
-    /// Puts what was done under the group onto stable storage, and what it comes after.
+    /// Puts what was done under the group, and what that comes after, onto stable storage.
     pub(super) async fn sync_group(&self, group: GroupId) -> Result<()> {
         self.cpu.work(&self.schedule, Work::Sync).await;
         let targets = {
@@ -46,7 +46,7 @@ impl Machine {
         self.make_stable(targets.map_err(engine)?).await
     }
 
-    /// Forgets the group: the order that it gave stays.
+    /// Forgets the group. The order that it gave remains.
     pub(super) fn close_group(&self, group: GroupId) {
         self.core.borrow_mut().session.groups.close(group);
     }

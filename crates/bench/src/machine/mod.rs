@@ -1,16 +1,16 @@
-//! A machine in virtual time: the engine, one processor and a simulated drive or two, run by one thread.
+//! A machine in virtual time: the engine, a processor and one or two simulated drives, in one
+//! thread.
 //!
-//! It is what `vfs` is for threads: it drives a [`Session`] and brings what that leaves out, the
-//! clock, the I/O and who does what when. Callers, and the writer that writes back what has been
-//! changed, are tasks ([`schedule`]). A call takes the processor for a time that a model states
-//! ([`cpu`]); what it reads, and what it has to wait for, stops it until the drive is done. What is
-//! written back in the background goes on meanwhile. Nothing asks the host for the time or anything
-//! else that differs from one run to the next.
+//! It corresponds to `vfs` in a real mount: it drives a [`Session`], and supplies the clock, the
+//! I/O and the scheduling. Callers, and the writer that writes back changes, are tasks
+//! ([`schedule`]). A call takes the processor for a time given by a model ([`cpu`]). If it reads,
+//! or must wait, it stops until the drive is done, while the background write-back goes on. Nothing
+//! depends on the host's time, or on anything else that differs between runs.
 //!
 //! | module | what |
 //! |---|---|
 //! | `schedule` | tasks, and what they wait for |
-//! | `cpu` | what the host's work takes |
+//! | `cpu` | how long the host's work takes |
 //! | `drives` | the file system's drive, and that of its log where this has its own |
 //! | `requests` | where batches and reads become requests of the drive |
 //! | `drive` | the session's tasks, and operations, step by step |
@@ -22,11 +22,11 @@
 //!
 //! # What is as in a real mount, and what is not
 //!
-//! The writer, the throttle, gathering of small writes, `fsync` and `sync` do what those of `vfs`
-//! do, with the same times and bounds. A batch goes to the drive as a whole, and the writer waits
-//! for it; one who waits for something to be on stable storage leads batches beside that: so the
-//! drive has one of either at once, as it has in a mount; but under a mechanism that leaves its order
-//! to the drive's queue ([`requests`]). There is no reclaim: images are whole.
+//! The writer, the throttle, the gathering of small writes, `fsync` and `sync` do what those of
+//! `vfs` do, with the same times and bounds. A batch goes to the drive as a whole, and the writer
+//! waits for it. A caller that waits for stable storage writes batches of its own meanwhile, so the
+//! drive has up to two at once, as in a mount; mechanisms that leave their order to the drive's
+//! queue differ ([`requests`]). The reclaim is not run.
 
 mod contents;
 mod cpu;
@@ -63,7 +63,7 @@ use schedule::{Event, Schedule};
 
 pub(crate) use files::MachineFiles;
 
-/// The first moment of every machine, in seconds since 1970.
+/// The start of every machine's clock, in seconds since 1970.
 pub(crate) const START_SECONDS: i64 = 1_200_000_000;
 
 /// The engine's part of a machine.
@@ -72,18 +72,18 @@ struct Core {
     queue: Queue,
     gathered: Gathered,
     cached: HostCache,
-    /// The patchgroup that operations are done under.
+    /// The patchgroup to which changes belong.
     engaged: Option<GroupId>,
     operations: u64,
     bytes_read: u64,
     throttled: u64,
     throttled_time: Duration,
-    /// The writer is to end.
+    /// Tells the writer to end.
     is_stopping: bool,
     has_stopped: bool,
 }
 
-/// A file system on a simulated drive, mounted.
+/// A mounted file system on a simulated drive.
 pub(crate) struct Machine {
     core: RefCell<Core>,
     schedule: Schedule,
@@ -96,7 +96,7 @@ pub(crate) struct Machine {
     is_ordered_by_queue: bool,
 }
 
-/// The drive's clock as the time of the engine.
+/// The drive's clock as the engine's clock.
 #[derive(Clone)]
 struct Time(Arc<VirtualClock>);
 
@@ -116,8 +116,8 @@ impl Clock for Time {
 }
 
 impl Machine {
-    /// Opens the file system of a drive, whose log may be on another one, in the computer of `disk`.
-    /// Its time does not count: nothing else runs yet.
+    /// Opens the file system of a drive, whose log may be on another one, in the computer of
+    /// `disk`. This takes no time that counts, since nothing else runs yet.
     fn open(
         device: Arc<SimulatedDevice>,
         log_device: Option<Arc<SimulatedDevice>>,
@@ -200,7 +200,7 @@ impl Machine {
         self.drives.now()
     }
 
-    /// How long the processor was busy since the mount.
+    /// How long the processor has been busy since the mount.
     pub(crate) fn cpu_busy(&self) -> Duration {
         self.cpu.busy()
     }
@@ -210,12 +210,12 @@ impl Machine {
         self.root
     }
 
-    /// From now on tells a watcher what happens to blocks and patches, or nobody.
+    /// Lets a watcher see what happens to blocks and patches from now on; `None` ends that.
     pub(crate) fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
         self.core.borrow_mut().session.store.watch(watcher);
     }
 
-    /// What the engine has counted.
+    /// The engine's counters.
     pub(crate) fn stats(&self) -> Stats {
         let core = self.core.borrow();
         let session = &core.session;
@@ -241,7 +241,7 @@ impl Machine {
         }
     }
 
-    /// Begins the life of the file system.
+    /// Begins the life of the mount.
     async fn start(&self, found: Found) -> Result<()> {
         self.drive(Task::start(found.first)).await?;
         let session = &mut self.core.borrow_mut().session;
@@ -249,7 +249,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Writes everything, marks the image clean, and has the writer end.
+    /// Writes everything, marks the image clean, and ends the writer.
     async fn end(&self) -> Result<()> {
         self.end_gathering().await?;
         self.core.borrow_mut().is_stopping = true;
@@ -263,7 +263,7 @@ impl Machine {
     }
 }
 
-/// What the engine fails with, in the words of a run.
+/// The engine's error as the error of a run.
 fn engine(error: impl Into<backstitch_vfs::Error>) -> Error {
     Error::Engine(error.into())
 }

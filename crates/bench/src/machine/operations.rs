@@ -12,7 +12,7 @@ use super::{Machine, engine};
 use crate::Result;
 use crate::files::Entry;
 
-/// Changes, the frees that they allow, and what those change.
+/// Rounds of a sync: for changes, for the frees that follow, and for what those change.
 const SYNC_ROUNDS: usize = 3;
 
 impl Machine {
@@ -27,7 +27,7 @@ impl Machine {
         .await
     }
 
-    /// Makes an inode with a name, and takes a reference on it.
+    /// Makes an inode and its name, and takes a reference on it.
     pub(super) async fn create(
         &self,
         directory: InodeNumber,
@@ -63,7 +63,7 @@ impl Machine {
         .await
     }
 
-    /// What a symlink points to.
+    /// The target of a symlink.
     pub(super) async fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
         self.run(Work::Lookup, None, |fs, v, _| fs.read_link(v, inode))
             .await
@@ -79,7 +79,7 @@ impl Machine {
         .map(drop)
     }
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     pub(super) async fn unlink(&self, directory: InodeNumber, name: &str) -> Result<()> {
         // The kernel looks a name up before it asks to remove it, and forgets the inode afterwards.
         let found = self.lookup(directory, name).await?.inode;
@@ -92,7 +92,7 @@ impl Machine {
         self.forget(found).await
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     pub(super) async fn remove_directory(&self, parent: InodeNumber, name: &str) -> Result<()> {
         let name = name.as_bytes();
         let operation = Some(operations::remove(parent, name, true));
@@ -117,7 +117,7 @@ impl Machine {
         .map(drop)
     }
 
-    /// The names in a directory, but for `.` and `..`.
+    /// The names in a directory, without `.` and `..`.
     pub(super) async fn list(&self, directory: InodeNumber) -> Result<Vec<Entry>> {
         let mut names = Vec::new();
         self.run(Work::List(0), None, |fs, v, _| {
@@ -160,7 +160,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What `statfs` shows.
+    /// The result of `statfs`.
     pub(super) async fn statistics(&self) -> Result<FileSystemStatistics> {
         self.cpu.work(&self.schedule, Work::Lookup).await;
         self.end_gathering().await?;
@@ -179,8 +179,8 @@ impl Machine {
         self.make_stable(targets).await
     }
 
-    /// Puts everything onto stable storage that was changed before the call, and does the deferred
-    /// work that follows from it.
+    /// Puts all changes made before the call onto stable storage, and does the deferred work that
+    /// follows.
     pub(super) async fn sync(&self) -> Result<()> {
         self.cpu.work(&self.schedule, Work::Sync).await;
         self.end_gathering().await?;
@@ -188,7 +188,7 @@ impl Machine {
             let fs = &mut self.core.borrow_mut().session.fs;
             fs.retry_deferred();
         }
-        // What was removed before it ever reached the disk need not get there.
+        // Files that were removed before they reached the disk need not be written.
         self.drive(Task::work()).await?;
         self.drive(Task::commit()).await?;
         let logged = {

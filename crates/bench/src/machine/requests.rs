@@ -1,12 +1,13 @@
-//! Where a batch of the store becomes requests of the drive, and where reads do.
+//! Turns batches of the store, and reads, into requests to the drives.
 //!
-//! The writes of a batch are independent of each other: they go to the drive together, and the
-//! batch is done when all of them are, and when the drive's volatile cache, if it has one, was
-//! flushed after them. Until then nothing that depends on them is handed out.
+//! The writes of a batch are independent of each other. They are submitted together. The batch is
+//! done when all of them are, and when the drive's volatile cache, if it has one, was flushed after
+//! that. Until then nothing that depends on them is handed out.
 //!
-//! Where the mechanism leaves its order to the queue, a batch is done once the drive has it. Each
-//! request of the next one goes behind all of this one's: a chain, in the words of Ganger and Patt,
-//! whose links are batches. Who waits for stable storage waits until the queue is empty.
+//! If the mechanism leaves its order to the drive's queue, a batch counts as done once the drive
+//! has it. Each request of the next batch comes after all of this one: a chain, in the words of
+//! Ganger and Patt, whose links are batches. A caller that waits for stable storage waits until the
+//! queue is empty.
 
 use backstitch_device::{DeviceError, WriteRequest};
 use backstitch_store::VolumeId;
@@ -14,21 +15,20 @@ use backstitch_store::VolumeId;
 use super::Machine;
 use super::drives::Asked;
 
-/// Requests in the queue with which the host waits before it adds to them.
+/// Requests in the queue at which the host waits before it adds more.
 const MOST_QUEUED: usize = 128;
 
-/// Writes that count as done, in the order in which they were handed over.
+/// Writes that count as done, in the order of submission.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Those that are not on the medium.
+    /// Those that are not on the medium yet.
     waiting: Vec<Asked>,
-    /// The last batch's.
+    /// Those of the last batch.
     last: Vec<Asked>,
 }
 
 impl Machine {
-    /// Has a batch written; when this returns it is on stable storage, or in a queue that keeps
-    /// order.
+    /// Writes a batch. On return it is on stable storage, or in a queue that keeps order.
     pub(super) async fn write_batch(
         &self,
         writes: &[(VolumeId, Vec<WriteRequest>)],
@@ -39,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// Hands the writes of a batch to the drive, behind those of the batch before.
+    /// Submits the writes of a batch, to come after those of the batch before.
     async fn queue(&self, writes: &[(VolumeId, Vec<WriteRequest>)]) -> Result<(), DeviceError> {
         self.wait_for_queue(MOST_QUEUED).await;
         {
@@ -59,7 +59,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Waits until what counts as done is on stable storage.
+    /// Waits until everything that counts as done is on stable storage.
     pub(super) async fn settle(&self) {
         if !self.is_ordered_by_queue {
             return;
@@ -68,7 +68,7 @@ impl Machine {
         self.wait_for_queue(1).await;
     }
 
-    /// Waits until fewer than this many requests that count as done are not on the medium.
+    /// Waits until fewer than `most` of the requests that count as done are not on the medium.
     async fn wait_for_queue(&self, most: usize) {
         loop {
             {
@@ -80,7 +80,7 @@ impl Machine {
             }
             match self.drives.next_event_ns() {
                 Some(at_ns) => self.schedule.until(at_ns).await,
-                // They are in a cache that nobody has flushed.
+                // They are in a cache that was not flushed.
                 None => self.schedule.requests(self.drives.submit_flush()).await,
             }
         }
@@ -102,7 +102,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The host has what was written.
+    /// Adds what was written to the host's cache.
     fn keep(&self, writes: &[(VolumeId, Vec<WriteRequest>)]) {
         let cached = &mut self.core.borrow_mut().cached;
         for request in writes.iter().flat_map(|(_, requests)| requests) {
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// Reads ranges of bytes, all of them at once, and keeps them.
+    /// Reads ranges of bytes at the same time, and adds them to the host's cache.
     pub(super) async fn read_ranges(&self, ranges: &[(u64, u64)]) -> Result<(), DeviceError> {
         let ids = (ranges.iter())
             .map(|(offset_bytes, len_bytes)| self.drives.submit_read(*offset_bytes, *len_bytes));

@@ -1,8 +1,8 @@
 //! Tasks in virtual time: futures that one thread polls, and what they wait for.
 //!
-//! A task runs until it waits; meanwhile no time passes. Where every task waits, the clock goes on
-//! to what happens next: a timer, or something in a drive. What happens at the same time happens
-//! in the order in which it was asked for. So the same tasks come to the same, on every machine.
+//! A task runs until it waits, and no time passes meanwhile. When all tasks wait, the clock
+//! advances to the next event: a timer, or one of a drive. Simultaneous events happen in the order
+//! in which they were requested. So the same tasks have the same result on every host.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -18,41 +18,40 @@ use rustc_hash::FxHashMap;
 use super::drives::{Asked, Drives};
 use crate::{Error, Result};
 
-/// Something that tasks tell each other.
+/// Events of which tasks inform each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A batch was written, blocks were read, or a task of the session says that it has news.
+    /// A batch was written, blocks were read, or a task of the session has news.
     News,
     /// The writer has something to do.
     Writer,
-    /// A client has come to its end.
+    /// A client is done.
     Client,
 }
 
-/// The place of a task among the others. The first one is that of the caller who has the machine
-/// run.
+/// The index of a task. The first one is the caller that runs the machine.
 type TaskId = usize;
 const CALLER: TaskId = 0;
 
-/// How often tasks may be polled without any time passing: far more than they ever need.
+/// How often tasks may be polled while no time passes: far more often than they need.
 const MOST_POLLS: u64 = 10_000_000;
 
 /// What a task waits for.
 enum Wait {
     /// A time.
     Time(u64),
-    /// All of these are done.
+    /// The end of all these requests.
     Requests(Vec<Asked>),
-    /// An event, or a time if that comes before.
+    /// An event, or a time if that comes first.
     Event(Event, Option<u64>),
-    /// All others that can run have had a turn.
+    /// Until all other tasks that can run have had a turn.
     Turn,
 }
 
 /// How a task waits.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
-    /// Counts its waits: a timer of an earlier one is nothing to it.
+    /// Counts its waits. Timers of earlier ones are ignored.
     number: u64,
     requests_left: usize,
     event: Option<Event>,
@@ -62,13 +61,13 @@ struct Waiting {
 struct State {
     ready: VecDeque<TaskId>,
     waiting: Vec<Waiting>,
-    /// Time, order of asking, task, number of its wait.
+    /// Time, order of request, task, number of the task's wait.
     timers: BinaryHeap<Reverse<(u64, u64, TaskId, u64)>>,
     timers_asked: u64,
     requests: FxHashMap<Asked, TaskId>,
 }
 
-/// Who waits for what.
+/// Which task waits for what.
 pub(super) struct Schedule {
     drives: Rc<Drives>,
     running: Cell<TaskId>,
@@ -102,7 +101,7 @@ impl Schedule {
         self.until(self.now_ns() + time.as_nanos() as u64).await;
     }
 
-    /// Waits until requests, which were submitted in this turn, are done.
+    /// Waits until requests are done that were submitted in this turn.
     pub(super) async fn requests(&self, ids: Vec<Asked>) {
         if !ids.is_empty() {
             self.wait(Wait::Requests(ids)).await;
@@ -114,7 +113,7 @@ impl Schedule {
         self.wait(Wait::Event(event, None)).await;
     }
 
-    /// Waits until an event happens, or some time is over.
+    /// Waits until an event happens, or for this time at most.
     pub(super) async fn event_within(&self, event: Event, time: Duration) {
         let at_ns = self.now_ns() + time.as_nanos() as u64;
         self.wait(Wait::Event(event, Some(at_ns))).await;
@@ -127,7 +126,7 @@ impl Schedule {
 
     fn wait(&self, wait: Wait) -> impl Future<Output = ()> + '_ {
         let mut wait = Some(wait);
-        // A task is polled only when what it waits for has come.
+        // A task is polled only once what it waits for has happened.
         std::future::poll_fn(move |_| match wait.take() {
             Some(wait) => {
                 self.state.borrow_mut().begin_wait(self.running.get(), wait);
@@ -137,7 +136,7 @@ impl Schedule {
         })
     }
 
-    /// An event happens.
+    /// Wakes the tasks that wait for an event.
     pub(super) fn tell(&self, event: Event) {
         let mut state = self.state.borrow_mut();
         for task in 0..state.waiting.len() {
@@ -147,7 +146,7 @@ impl Schedule {
         }
     }
 
-    /// Lets time go on to what happens next. False where nothing will.
+    /// Advances the clock to the next event. False if there is none.
     fn advance(&self) -> bool {
         let mut state = self.state.borrow_mut();
         let timer_ns = state.timers.peek().map(|Reverse((at_ns, ..))| *at_ns);
@@ -215,15 +214,15 @@ impl State {
     }
 }
 
-/// Tasks in the background, while they last.
+/// Background tasks that have not ended.
 #[derive(Default)]
 pub(super) struct Tasks {
-    /// By their numbers, from one on.
+    /// By their numbers minus one.
     all: Vec<Option<Pin<Box<dyn Future<Output = ()>>>>>,
 }
 
 impl Tasks {
-    /// Begins a task, which runs whenever somebody has the machine [run](Self::run).
+    /// Begins a task. It runs while the machine is [run](Self::run).
     pub(super) fn spawn(&mut self, schedule: &Schedule, task: impl Future<Output = ()> + 'static) {
         self.all.push(Some(Box::pin(task)));
         let mut state = schedule.state.borrow_mut();
@@ -231,10 +230,10 @@ impl Tasks {
         state.ready.push_back(self.all.len());
     }
 
-    /// Has everything run until `caller` comes to its end.
+    /// Runs all tasks until `caller` ends.
     ///
     /// # Errors
-    /// [`Error::Standstill`] where it never will.
+    /// [`Error::Standstill`] if it never can.
     pub(super) fn run<T>(
         &mut self,
         schedule: &Schedule,

@@ -1,4 +1,4 @@
-//! What a power cut leaves of a machine's disk, at any moment of its work.
+//! What a power cut at any moment leaves of a machine's disk.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::measure::make;
 
 const SIZE_BYTES: u64 = 8 << 20;
 
-/// Some of the open writes, none without those that it follows.
+/// A random choice of open writes that leaves out none that a chosen one must follow.
 fn some_of(cut: &PowerCut, rng: &mut Rng) -> Vec<bool> {
     let share = rng.f64();
     let mut there: Vec<bool> = cut.open.iter().map(|_| rng.f64() < share).collect();
@@ -28,7 +28,7 @@ fn some_of(cut: &PowerCut, rng: &mut Rng) -> Vec<bool> {
     there
 }
 
-/// The worst that a check finds after a recovery.
+/// The first corruption that a check finds after recovery.
 fn worst(device: SimulatedDevice, ordering: Ordering, layout: &dyn LayoutKind) -> Option<String> {
     let access = Access {
         read_only: false,
@@ -44,8 +44,8 @@ fn worst(device: SimulatedDevice, ordering: Ordering, layout: &dyn LayoutKind) -
     damage.map(ToString::to_string)
 }
 
-/// Works on a disk, and cuts the power again and again. The states looked at, how many of them had
-/// writes on their way, and the first damage.
+/// Works on a disk, and cuts the power again and again. Returns the number of states checked, how
+/// many of them had writes on their way, and the first damage.
 fn cuts(ordering: Ordering, drive: &DriveSpec, seed: u64) -> (u64, u64, Option<String>) {
     let mut rng = Rng::with_seed(seed);
     let disk = Disk {

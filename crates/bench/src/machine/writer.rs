@@ -1,4 +1,4 @@
-//! Write-back, and who has to wait while memory is full.
+//! Write-back, and the throttle while memory is full.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use super::Machine;
 use super::schedule::Event;
 use crate::Result;
 
-/// The writer, until the machine has it end.
+/// The writer's task, until the machine ends it.
 pub(super) async fn write_back(machine: Rc<Machine>) {
     while !machine.core.borrow().is_stopping {
         match machine.turn_of_writer().await {
             Ok(None) => {}
             Ok(Some(nap)) => machine.schedule.event_within(Event::Writer, nap).await,
-            // The callers are told: nothing is written any more.
+            // Callers get this error too. Nothing is written any more.
             Err(error) => {
                 tracing::error!("{error}");
                 break;
@@ -27,7 +27,7 @@ pub(super) async fn write_back(machine: Rc<Machine>) {
 }
 
 impl Machine {
-    /// One turn of what the session wants its writer to do. How long to sleep then, if at all.
+    /// One turn of the writer, as the session asks. Returns how long to sleep then, if at all.
     async fn turn_of_writer(&self) -> Result<Option<Duration>> {
         self.write_gathered_long_ago().await?;
         let mut turn = Turn::default();
@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// Waits while memory is crowded with what is not on disk yet.
+    /// Waits while memory is crowded with changes that are not on disk yet.
     pub(super) async fn throttle(&self) -> Result<()> {
         let must_wait = |throttle: &Throttle| {
             let session = &mut self.core.borrow_mut().session;

@@ -1,11 +1,11 @@
-//! Charts of a figure: ours filled, the paper's as outlines of the same colour.
+//! Charts: our values filled, the paper's as outlines of the same colour.
 
 use super::ChartKind;
 use super::judge::{number, sentence};
 use super::run::MeasuredFigure;
 use super::svg::{Anchor, Svg, TYPE, width_of};
 
-/// The width of every chart: what a phone shows without the type becoming too small.
+/// Width of every chart: one that a phone shows without making the text too small.
 const WIDTH: f64 = 560.0;
 /// Between parts of a chart.
 const GAP: f64 = 8.0;
@@ -16,7 +16,7 @@ const PLOT: f64 = 260.0;
 /// A line of a legend.
 const LEGEND: f64 = 20.0;
 
-/// The colours and fonts of all charts: dark where the reader wants that, but on paper.
+/// Colours and fonts of all charts: dark if the reader prefers that, but not on paper.
 pub(super) const STYLE: &str = "\
 .chart{font-family:system-ui,sans-serif;font-size:13px;\
 --ink:#1b1b1b;--soft:#5b5b5b;--grid:#d9d9d9;--ground:#fff;\
@@ -42,7 +42,7 @@ pub(super) fn chart(measured: &MeasuredFigure) -> Svg {
     }
 }
 
-/// What a chart shows, for those who cannot see it.
+/// A description of a chart for readers who cannot see it.
 pub(super) fn description(measured: &MeasuredFigure) -> String {
     let figure = measured.figure;
     let kind = match figure.chart {
@@ -61,7 +61,7 @@ pub(super) fn description(measured: &MeasuredFigure) -> String {
     )
 }
 
-/// The colour of a line: the same for an ordering in all figures where it stands beside others.
+/// The colour of a line. An ordering has the same one in all figures in which it is compared.
 fn colour(measured: &MeasuredFigure, line: usize) -> usize {
     let is_by_ordering = measured.of.lines[0].ordering != measured.of.lines[1].ordering;
     match measured.of.lines[line].ordering {
@@ -71,7 +71,7 @@ fn colour(measured: &MeasuredFigure, line: usize) -> usize {
         "sync" => 2,
         "journal=writeback" => 3,
         "journal=full" => 4,
-        // The schemes of one table stand beside `sync` only.
+        // In these tables the schemes are compared with `sync` only.
         _ => [6, 0, 1, 3, 4, 5, 6][line % 7],
     }
 }
@@ -80,7 +80,7 @@ fn class(measured: &MeasuredFigure, line: usize, whose: &str) -> String {
     format!("{whose} k{}", colour(measured, line))
 }
 
-/// The largest figure, ours or the paper's.
+/// The largest value, ours or the paper's.
 fn largest(measured: &MeasuredFigure) -> f64 {
     let figure = measured.figure;
     let places = 0..figure.places.len();
@@ -95,7 +95,7 @@ fn largest(measured: &MeasuredFigure) -> f64 {
     all.flatten().fold(1e-9, f64::max)
 }
 
-/// A step of an axis from zero: 1, 2 or 5 with zeros, four to nine of them.
+/// The step of an axis from zero: 1, 2 or 5 times a power of ten, so that there are four to nine.
 fn step(largest: f64) -> f64 {
     let power = 10_f64.powf((largest / 5.0).log10().floor());
     let fits = |step: &f64| largest / step <= 6.0;
@@ -103,7 +103,7 @@ fn step(largest: f64) -> f64 {
     steps.into_iter().find(fits).unwrap_or(10.0 * power)
 }
 
-/// A figure of an axis.
+/// A number at an axis.
 fn tick(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -118,7 +118,7 @@ struct Scale {
     left: f64,
     width: f64,
     largest: f64,
-    /// The least of a logarithmic scale.
+    /// The smallest value of a logarithmic scale.
     least: Option<f64>,
 }
 
@@ -130,7 +130,7 @@ impl Scale {
             left,
             width,
             largest,
-            // Five powers of ten, which hold what there is to see of undo data.
+            // Five powers of ten, enough for the values of undo data.
             least: is_logarithmic.then(|| 10_f64.powf(largest.log10().ceil() - 6.0)),
         }
     }
@@ -163,7 +163,7 @@ fn bars(measured: &MeasuredFigure) -> Svg {
     let figure = measured.figure;
     let names = measured.of.lines.iter().map(|line| width_of(line.name));
     let left = names.fold(0.0, f64::max) + 2.0 * GAP;
-    // Behind the longest bar is its value.
+    // After the longest bar there is room for its value.
     let scale = Scale::of(measured, left, WIDTH - left - width_of("0,000,000") - GAP);
     let has_heads = figure.places.len() > 1;
     let bars_of = |line: usize| if measured.has_printed(line) { 2.0 } else { 1.0 };
@@ -232,7 +232,7 @@ fn bar_legend(svg: &mut Svg) {
     }
 }
 
-/// Where points of a chart of lines are.
+/// Places points in a chart of lines.
 struct Plane {
     left: f64,
     top: f64,
@@ -338,7 +338,7 @@ fn draw_line(
     }
 }
 
-/// The lines' names in a legend, each with whose it is.
+/// The entries of a legend: for each line ours, and the paper's.
 fn legend(measured: &MeasuredFigure) -> Vec<(usize, &'static str, String)> {
     let named = measured.of.lines.iter().enumerate();
     let mut all: Vec<_> = named

@@ -1,4 +1,4 @@
-//! What a run counted, in all of it or in some of its phases.
+//! Counters of a run, in all of it or in some of its phases.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use backstitch_drives::{Completion, Kind};
 
 use crate::{Phase, Run};
 
-/// A sector of a drive, in bytes.
+/// Bytes of a drive's sector.
 const SECTOR_BYTES: f64 = 512.0;
 
-/// A run, and what the drive did in each of its phases.
+/// A run, and what its drives did in each phase.
 #[derive(Debug)]
 pub(super) struct Measurement {
-    /// The run, without the single requests of its drive.
+    /// The run without its list of requests.
     pub(super) run: Run,
     phases: Vec<(&'static str, Part)>,
 }
 
-/// What happened in some time.
+/// What happened in a phase, or in several.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
     pub(super) seconds: f64,
@@ -39,7 +39,7 @@ impl Part {
             operations: phase.operations,
             ..Part::default()
         };
-        // What was still under way in the end belongs to the phase that asked for it.
+        // A request belongs to the phase in which it was submitted, even if it is done later.
         for done in trace
             .iter()
             .filter(|done| window.contains(&done.submitted_ns))
@@ -82,7 +82,7 @@ impl Part {
 
 impl Measurement {
     pub(super) fn of(mut run: Run) -> Measurement {
-        // What both drives did, where the log has its own.
+        // Adds the requests of the log's drive, if there is one.
         let mut trace = std::mem::take(&mut run.trace);
         trace.append(&mut run.log_trace);
         let phases = run.phases.iter();
@@ -94,7 +94,7 @@ impl Measurement {
         }
     }
 
-    /// What happened in some phases; in the whole run where none is named.
+    /// The sum over these phases; over the whole run if there are none.
     pub(super) fn part(&self, names: &[&str]) -> Part {
         let is_counted = |name: &str| names.is_empty() || names.contains(&name);
         let phases = self.phases.iter().filter(|(name, _)| is_counted(name));
@@ -109,29 +109,29 @@ impl Measurement {
     }
 }
 
-/// A counter of a run, or what follows from some: of the phases in question, where nothing else is
-/// said.
+/// A counter of a run, or a value computed from counters. It is of the phases in question unless
+/// "of the whole run" is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// Writes of the drive.
     Writes,
-    /// The same for each operation.
+    /// Writes for each operation.
     WritesPerOperation,
-    /// KiB in a write on average.
+    /// KiB in a write, on average.
     KibibytesPerWrite,
-    /// Milliseconds of the time for each write.
+    /// The time divided by the number of writes, in milliseconds.
     MillisecondsPerWrite,
     /// Reads of the drive.
     Reads,
-    /// The same for each operation.
+    /// Reads for each operation.
     ReadsPerOperation,
     /// The drive's seeks and rotation, in per cent of the time.
     PositioningPercent,
     /// The drive's transfer of data, in per cent of the time.
     TransferPercent,
-    /// Waiting until the drive has written what its cache holds, in per cent of the time.
+    /// Waiting until the drive has written its cache, in per cent of the time.
     FlushPercent,
-    /// None of the three, in per cent of the time: the drive waits for the host.
+    /// The rest, in per cent of the time: the drive waits for the host.
     IdlePercent,
     /// The time in which the processor was busy, in per cent; of the whole run.
     ProcessorPercent,
@@ -139,11 +139,12 @@ pub enum Counter {
     Flushes,
     /// Blocks written before the final sync; of the whole run.
     BlocksBeforeSync,
-    /// Versions of blocks that had to leave patches out, for each thousand written; of the whole run.
+    /// Versions of blocks without some of their patches, for each thousand written; of the whole
+    /// run.
     RollbacksPerThousand,
     /// Patches that change something, for each operation of the whole run.
     PatchesPerOperation,
-    /// Of these, those without undo data, in per cent.
+    /// Those of them without undo data, in per cent.
     WithoutUndoPercent,
 }
 

@@ -152,7 +152,8 @@ const TABLE_2: Figure = Figure {
     ..BOTH
 };
 
-/// The tests in the tables' order: those of metadata, then the others; and all of them.
+/// The tests in the order of the tables: first those of metadata, then the others, last all of
+/// them.
 const TESTS: &[Place] = &[
     test("1: create files, directories", &["test-1"]),
     test("2: remove them", &["test-2"]),
@@ -172,7 +173,7 @@ const TESTS: &[Place] = &[
     ),
 ];
 
-/// A row of tables 3 and 4, and its sum.
+/// A row of table 3 or 4, with its sum.
 const fn row(tests: [f64; 9]) -> [Option<f64>; 10] {
     let mut row = [None; 10];
     let (mut i, mut sum) = (0, 0.0);

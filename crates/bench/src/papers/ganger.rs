@@ -44,7 +44,7 @@ const SIZES: [(&str, u64); 12] = [
     ("4 MB", 4 << 20),
 ];
 
-/// A place for each size of file.
+/// One place for each size of file.
 const fn sizes(workload: Workload, phases: &'static [&'static str]) -> [Place; 12] {
     let mut places = [Place::of("", workload, phases); 12];
     let mut i = 0;
@@ -60,9 +60,9 @@ const WRITES: &[Place] = &sizes(Workload::MicroCreate, &["create"]);
 const DELETE: &[Place] = &sizes(Workload::MicroDelete, &["delete"]);
 const READ: &[Place] = &sizes(Workload::MicroRead, &["read"]);
 
-/// The last place with files of up to 64 KB.
+/// Index of the last place with files of up to 64 KB.
 const LAST_SMALL: usize = 5;
-/// The first with an indirect block (104 KB and more).
+/// Index of the first place with an indirect block (104 KB and more).
 const FIRST_INDIRECT: usize = 6;
 const LARGEST: usize = 11;
 

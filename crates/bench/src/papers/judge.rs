@@ -1,39 +1,39 @@
-//! What a figure says: a sentence made of its numbers, where ours differ from the paper's, and what
-//! the counters of the runs show of that.
+//! Says what a figure shows: a sentence with its ratios, where our values differ from the paper's,
+//! and how the counters of the runs explain that.
 
 use super::run::MeasuredFigure;
 use super::{Claim, Counter, Measure, Reason};
 use crate::table::thousands;
 
-/// What counts as a difference: a part of the paper's figure.
+/// The relative deviation from the paper above which our value differs.
 const DIFFERENCE: f64 = 0.15;
-/// Up to here two figures are called equal.
+/// The relative deviation up to which two values are called equal.
 const EQUAL: f64 = 0.05;
 
-/// A statement of a paper beside what was measured.
+/// A statement of a paper, and what was measured.
 pub(super) struct JudgedClaim {
     pub(super) says: &'static str,
-    /// The ratio that the paper's words allow.
+    /// The range of ratios that the paper's words allow.
     pub(super) paper: String,
-    /// Ours, from the least to the largest.
+    /// The range of our ratios.
     pub(super) ours: String,
-    /// Whether it is true of ours as well, but for what counts as no difference.
+    /// Whether it holds for our values, within the allowed deviation.
     pub(super) holds: bool,
 }
 
-/// Where ours differ from the paper's.
+/// A difference between our values and the paper's.
 pub(super) struct Difference {
-    /// Which figures, and by how much.
+    /// The values, and by how much they differ.
     pub(super) what: String,
-    /// The reason, with the value of the counter that shows it; or that there is none.
+    /// The reason with its counter's value, or that there is none.
     pub(super) why: String,
     /// Whether a counter shows the reason.
     pub(super) is_explained: bool,
-    /// What the runs counted.
+    /// The counters of the runs.
     pub(super) counters: String,
 }
 
-/// A figure with three digits that count.
+/// A value with three significant digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         large if large >= 999.5 => thousands(value.round() as u64),
@@ -44,7 +44,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// Two figures, or one where they look the same.
+/// A range of two values; one value if they look the same.
 fn range(low: f64, high: f64) -> String {
     let (low, high) = (number(low), number(high));
     if low == high {
@@ -53,7 +53,7 @@ fn range(low: f64, high: f64) -> String {
     format!("{low} to {high}")
 }
 
-/// By how much a figure differs from another one, with a sign that is as wide as the plus: `−16 %`.
+/// The relative difference of two values, with a minus sign as wide as the plus: `−16 %`.
 pub(super) fn percent(ours: f64, printed: f64) -> String {
     let by = 100.0 * (ours / printed - 1.0);
     match by.abs() {
@@ -63,14 +63,14 @@ pub(super) fn percent(ours: f64, printed: f64) -> String {
 }
 
 fn is_different(ours: f64, printed: f64) -> bool {
-    // Where the paper printed nothing of a thing to two digits, neither is there anything here.
+    // The paper printed 0.0, so ours should round to that too.
     if printed == 0.0 {
         return ours >= 0.05;
     }
     (ours / printed - 1.0).abs() > DIFFERENCE
 }
 
-/// The figure in one sentence: how each line stands to the base line, here and in the paper.
+/// A figure in one sentence: the ratio of each line to the base line, ours and the paper's.
 pub(super) fn sentence(measured: &MeasuredFigure) -> String {
     let figure = measured.figure;
     let base = measured.of.lines[measured.of.base].name;
@@ -99,8 +99,8 @@ pub(super) fn sentence(measured: &MeasuredFigure) -> String {
     text + "."
 }
 
-/// The figures of a line by those of the base line: of rates the geometric mean over the places, of
-/// what can be summed the ratio of the sums. More than one is more, or longer.
+/// The ratio of a line to the base line: for rates the geometric mean over the places, for values
+/// that add up the ratio of the sums. A ratio above one is more, or longer.
 fn mean_ratio(
     measured: &MeasuredFigure,
     line: usize,
@@ -138,7 +138,7 @@ fn is_equal(ratio: f64) -> bool {
     (ratio - 1.0).abs() <= EQUAL
 }
 
-/// How a figure of one stands to that of another: `3.6 times slower`.
+/// The relation of two values, in words: `3.6 times slower`.
 fn relation(measure: Measure, ratio: f64) -> String {
     let is_speed = measure.is_rate() || measure.is_time();
     let what = match measure {
@@ -170,13 +170,13 @@ fn relation(measure: Measure, ratio: f64) -> String {
     };
     match times >= 1.95 {
         true => format!("{} times {word}{what}", number(times)),
-        // Of a speed, the per cents are those by which the time or the rate is more.
+        // For a speed, the per cents by which the time is longer or the rate larger.
         false if is_more || is_speed => format!("{:.0} % {word}{what}", 100.0 * (times - 1.0)),
         false => format!("{:.0} % {word}{what}", 100.0 * (1.0 - ratio)),
     }
 }
 
-/// What the paper says in words, beside ours.
+/// The paper's statements, and our ratios.
 pub(super) fn claims(measured: &MeasuredFigure) -> Vec<JudgedClaim> {
     let judged = measured.of.claims.iter().map(|claim| {
         let (least, largest) = extremes(ratios(measured, claim).map(|(_, ratio)| ratio));
@@ -203,7 +203,7 @@ fn ratios<'m>(
     })
 }
 
-/// Whether a ratio is larger or smaller than what a claim allows, by more than what counts.
+/// Whether a ratio is above or below what a claim allows, by more than the allowed deviation.
 fn misses(claim: &Claim, ratio: f64) -> Option<bool> {
     if ratio > claim.high * (1.0 + DIFFERENCE) {
         return Some(true);
@@ -217,19 +217,18 @@ fn extremes(values: impl Iterator<Item = f64>) -> (f64, f64) {
     })
 }
 
-/// A figure of ours that is not the paper's, or a ratio that is not what it says.
+/// A value of ours that differs from the paper's, or a ratio outside a claim.
 struct Miss {
-    /// The runs in question.
+    /// Indices of the line and the place of its run.
     line: usize,
     place: usize,
     is_larger: bool,
-    /// Which statement, where it is one.
+    /// The index of the claim, if it is about one.
     claim: Option<usize>,
     by: String,
 }
 
-/// Where ours differ from the paper's by more than what counts, those of one line with one reason
-/// together.
+/// Where our values differ from the paper's. Differences of one line with one reason are joined.
 pub(super) fn differences(measured: &MeasuredFigure) -> Vec<Difference> {
     let mut groups: Vec<(Option<&'static Reason>, Vec<Miss>)> = Vec::new();
     for miss in cell_misses(measured).chain(claim_misses(measured)) {
@@ -279,8 +278,7 @@ fn claim_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
     claims.flat_map(move |(number_of_claim, claim)| {
         ratios(measured, claim).filter_map(move |(place, ratio)| {
             Some(Miss {
-                // The line that the statement measures others against makes it what it is where it
-                // is the slow one.
+                // The difference is ascribed to the line that is divided.
                 line: claim.line,
                 place,
                 is_larger: misses(claim, ratio)?,
@@ -291,7 +289,7 @@ fn claim_misses(measured: &MeasuredFigure) -> impl Iterator<Item = Miss> + '_ {
     })
 }
 
-/// The first reason that is about such a difference and that its counter shows.
+/// The first reason that fits a difference and that its counter confirms.
 fn reason(measured: &MeasuredFigure, miss: &Miss) -> Option<&'static Reason> {
     let figure = measured.figure;
     let claim = miss.claim.map(|claim| &measured.of.claims[claim]);
@@ -300,7 +298,7 @@ fn reason(measured: &MeasuredFigure, miss: &Miss) -> Option<&'static Reason> {
             reason.ordering.is_empty() || measured.of.lines[line].ordering == reason.ordering
         };
         let of_line = is_about(miss.line) && reason.larger == miss.is_larger;
-        // What makes the other line's figure smaller makes the ratio larger.
+        // A smaller value of the line that divides makes the ratio larger.
         let of_other =
             claim.is_some_and(|claim| is_about(claim.by) && reason.larger != miss.is_larger);
         let line = match (of_line, claim) {
@@ -321,7 +319,7 @@ fn counter(measured: &MeasuredFigure, counter: Counter, line: usize, place: usiz
     )
 }
 
-/// The line whose counter a reason looks at.
+/// The line whose counter confirms a reason.
 fn line_of(measured: &MeasuredFigure, reason: &Reason, miss: &Miss) -> usize {
     let is_about = |line: usize| {
         reason.ordering.is_empty() || measured.of.lines[line].ordering == reason.ordering
@@ -388,7 +386,7 @@ fn tell(measured: &MeasuredFigure, reason: Option<&Reason>, misses: &[Miss]) -> 
     }
 }
 
-/// Whether the places follow each other, three or more.
+/// Whether there are at least three places, and they are consecutive.
 fn is_a_row(misses: &[Miss]) -> bool {
     misses.len() >= 3
         && misses

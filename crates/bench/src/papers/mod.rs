@@ -1,17 +1,18 @@
-//! The papers' tables and figures, measured again: each paper's as data, the same code for all.
+//! The papers' tables and figures, measured again. The papers are data, and share all code.
 //!
-//! A [`Paper`] is data: its drive, and its [`Figure`]s. A figure says what is measured, under which
-//! orderings, at which places (sizes of files, scripts at a time, phases of a workload), what the
-//! paper printed, and what could make ours differ. [`measure_papers`] runs what they need, each
-//! distinct run once, in virtual time and so with the same result everywhere; [`write_page`] draws.
+//! A [`Paper`] consists of its drive and its [`Figure`]s. A figure says what is measured, under
+//! which orderings, at which places (sizes of files, scripts at a time, phases of a workload), what
+//! the paper printed, and what could make ours differ. [`measure_papers`] makes the runs that they
+//! need, each distinct one once, in virtual time and so with the same result everywhere.
+//! [`write_page`] draws.
 //!
 //! | module | what |
 //! |---|---|
 //! | `ganger`, `seltzer`, `feng`, `frost` | the papers; another paper is one more such file, and a line in [`PAPERS`] |
 //! | `lines` | the lines of a figure that a layout can have |
 //! | `run` | from figures to distinct runs, and their results |
-//! | `counters` | what a run counted in the phases that a figure is about |
-//! | `judge` | differences, what the counters say of them, and a sentence for each figure |
+//! | `counters` | counters of a run, in the phases that a figure is about |
+//! | `judge` | differences, the counters that explain them, and a sentence for each figure |
 //! | `chart`, `svg` | pictures |
 //! | `page` | the page |
 //!
@@ -43,7 +44,7 @@ use counters::{Counter, Measurement};
 pub use page::write_page;
 pub use run::{Measured, PapersSpec, measure_papers, papers_document};
 
-/// The papers that there are, by the numbers that name them.
+/// All papers, in the order of their numbers.
 pub const PAPERS: &[&Paper] = &[
     &ganger::PAPER,
     &seltzer::JOURNALING,
@@ -52,93 +53,93 @@ pub const PAPERS: &[&Paper] = &[
     &frost::PAPER,
 ];
 
-/// A paper, and the machine that it measured on.
+/// A paper, and the machine of its measurements.
 #[derive(Debug)]
 pub struct Paper {
-    /// What `--papers` calls it.
+    /// Its name in `--papers`.
     pub number: &'static str,
-    /// Authors and year, as a text names it.
+    /// Authors and year, for texts.
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,
     /// Where it was published.
     pub published: &'static str,
-    /// The preset of its drive, which also says what computer the drive was in.
+    /// The preset of its drive, which includes the computer of the drive.
     pub disk: &'static str,
     /// The size of its file system.
     pub size_bytes: u64,
-    /// What was taken over and what had to be assumed, in a paragraph.
+    /// A paragraph on what was taken from the paper, and what had to be assumed.
     pub setting: &'static str,
     /// Its tables and figures.
     pub figures: &'static [Figure],
-    /// Those that are not here, and why.
+    /// The tables and figures that are not here, and why.
     pub left_out: &'static str,
 }
 
 /// A table or figure, or one measure of it.
 #[derive(Debug)]
 pub struct Figure {
-    /// Where it is in the paper.
+    /// Where in the paper it is.
     pub place: &'static str,
-    /// What it is about.
+    /// Its subject.
     pub title: &'static str,
     /// What is measured.
     pub measure: Measure,
-    /// The orderings, and how they are set.
+    /// Its lines: the orderings and their options.
     pub lines: &'static [Line],
     /// The line that the others are compared with.
     pub base: usize,
-    /// What the horizontal axis is.
+    /// The label of the horizontal axis.
     pub axis: &'static str,
-    /// Where the lines have their points.
+    /// The points of each line on the horizontal axis.
     pub places: &'static [Place],
-    /// What the paper printed: by line, then by place. Empty where it printed none.
+    /// The paper's values, by line and place. Empty if it printed none.
     pub printed: &'static [&'static [Option<f64>]],
-    /// What the paper says of lines whose points it drew but did not print.
+    /// The paper's statements on lines whose values it drew but did not print.
     pub claims: &'static [Claim],
     /// How it is drawn.
     pub chart: ChartKind,
-    /// What may make ours differ, the likeliest first.
+    /// Reasons why our values may differ, the likeliest first.
     pub reasons: &'static [Reason],
-    /// How the paper's figure was read, where that is not obvious.
+    /// How the paper's figure was read, if that is not obvious.
     pub note: &'static str,
-    /// Memory holds everything, and nothing is written before the final sync.
+    /// Whether memory holds everything, and nothing is written before the final sync.
     pub holds_everything: bool,
 }
 
-/// A row of a table, a line of a figure.
+/// A row of a table, or a line of a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
-    /// What the paper calls it.
+    /// Its name in the paper.
     pub name: &'static str,
-    /// The ordering, as `--ordering` takes it.
+    /// The ordering, in the form of `--ordering`.
     pub ordering: &'static str,
-    /// Which other one it is on a layout that hosts no such log; where none is named there is no such
-    /// line then.
+    /// The ordering on a layout that hosts no such log. Where none is named, the line is left out
+    /// there.
     pub instead: Option<&'static str>,
-    /// The patch optimisations that are on, as `--opt` takes them.
+    /// The optimisations of the patch graph, in the form of `--opt`.
     pub opt: &'static str,
-    /// The drive that its log has to itself, as `--log-device` takes it; where nothing is said, one
-    /// more of the paper's, if its log is on another drive at all.
+    /// The drive for its log alone, in the form of `--log-device`. Where `None`, a second one of
+    /// the paper's, if the ordering's log is always on another drive.
     pub log_disk: Option<&'static str>,
 }
 
-/// A point on the horizontal axis: a workload with its parameters, and the part that counts.
+/// A point on the horizontal axis: a workload with its parameters, and the phases that count.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// The workload.
     pub workload: Workload,
-    /// The size of each file, of a workload of one size.
+    /// The size of each file, for workloads with files of one size.
     pub file_bytes: Option<u64>,
-    /// What all files hold together, in MiB, where the paper has more than others.
+    /// The size of all files together in MiB, if the paper's differs from the usual one.
     pub megabytes: Option<f64>,
-    /// How many files there are, where the paper has more or fewer than others.
+    /// The number of files, if the paper's differs from the usual one.
     pub files: Option<u64>,
-    /// How many scripts run at a time, of `sdet`.
+    /// How many scripts run at a time, for `sdet`.
     pub scripts: Option<u64>,
-    /// The phases that count; all of them, with the final sync, where none is named.
+    /// The phases that count; if there are none, all of them with the final sync.
     pub phases: &'static [&'static str],
 }
 
@@ -147,7 +148,7 @@ pub struct Place {
 pub enum Measure {
     /// Seconds.
     Seconds,
-    /// The seconds of the base line by those of this one.
+    /// The base line's seconds divided by this line's.
     Speed,
     /// Contents in MB (10⁶ bytes) a second.
     MegabytesPerSecond,
@@ -159,7 +160,7 @@ pub enum Measure {
     ScriptsPerHour,
     /// The drive's write requests.
     WriteRequests,
-    /// The same for each file.
+    /// Write requests for each file.
     WritesPerFile,
     /// Patches that were created.
     Patches,
@@ -174,50 +175,50 @@ pub enum ChartKind {
     Lines,
     /// Bars, from zero.
     Bars,
-    /// Bars, each unit of length ten times more.
+    /// Bars on a logarithmic scale.
     LogBars,
 }
 
-/// What a paper says in words: how one line stands to another.
+/// A statement of a paper on the ratio of two lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// The line whose figure is divided …
+    /// The line that is divided.
     pub line: usize,
-    /// … by this one's.
+    /// The line that divides it.
     pub by: usize,
-    /// From this place …
+    /// The first place for which it holds.
     pub first: usize,
-    /// … to this one.
+    /// The last place for which it holds.
     pub last: usize,
-    /// The least ratio that the paper's words allow.
+    /// The smallest ratio that the paper's words allow.
     pub low: f64,
-    /// The largest.
+    /// The largest one.
     pub high: f64,
     /// The paper's words, as a statement.
     pub says: &'static str,
 }
 
-/// What may make a figure of ours differ, and the counter that shows whether it did.
+/// A reason why a value of ours may differ, and the counter that confirms it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reason {
-    /// The ordering that it is about; any where none is named.
+    /// The ordering for which it holds; any if empty.
     pub ordering: &'static str,
-    /// The place that it is about; any where none is named.
+    /// The place for which it holds; any if empty.
     pub place: &'static str,
-    /// Whether it makes ours larger than the paper's, or smaller.
+    /// Whether it makes our value larger than the paper's, or smaller.
     pub larger: bool,
     /// The counter.
     pub counter: Counter,
-    /// The reason holds where the counter's value is at least this.
+    /// The smallest value of the counter with which the reason holds.
     pub at_least: f64,
-    /// And at most this.
+    /// The largest one.
     pub at_most: f64,
     /// The reason, with `{}` for the counter's value.
     pub says: &'static str,
 }
 
 impl Reason {
-    /// A reason for larger figures, shown by a counter of at least so much.
+    /// A reason for larger values, confirmed by a counter of at least this value.
     const fn larger(counter: Counter, at_least: f64, says: &'static str) -> Reason {
         Reason {
             ordering: "",
@@ -230,7 +231,7 @@ impl Reason {
         }
     }
 
-    /// The same for smaller figures.
+    /// A reason for smaller values, likewise.
     const fn smaller(counter: Counter, at_least: f64, says: &'static str) -> Reason {
         Reason {
             larger: false,
@@ -238,19 +239,19 @@ impl Reason {
         }
     }
 
-    /// Shown by a counter of at most so much.
+    /// The same, confirmed by a counter of at most this value.
     const fn up_to(mut self, at_most: f64) -> Reason {
         self.at_most = at_most;
         self
     }
 
-    /// Of one ordering only.
+    /// The same for one ordering only.
     const fn under(mut self, ordering: &'static str) -> Reason {
         self.ordering = ordering;
         self
     }
 
-    /// At one place only.
+    /// The same at one place only.
     const fn at(mut self, place: &'static str) -> Reason {
         self.place = place;
         self
@@ -303,7 +304,7 @@ impl Place {
 }
 
 impl Measure {
-    /// The unit, with what it is of.
+    /// The unit, and what it is a unit of.
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Seconds => "seconds",
@@ -319,7 +320,7 @@ impl Measure {
         }
     }
 
-    /// Whether a larger figure is a faster run.
+    /// Whether a larger value means a faster run.
     fn is_rate(self) -> bool {
         matches!(
             self,
@@ -335,7 +336,7 @@ impl Measure {
         self == Measure::Seconds
     }
 
-    /// The figure of a run at a place; of a speed, the time that it is to be computed from.
+    /// The value of a run at a place; for a speed, the time from which it is computed.
     fn of(self, run: &Measurement, place: &Place) -> f64 {
         let part = run.part(place.phases);
         let by_second = |count: f64| count / part.seconds.max(1e-9);
@@ -348,7 +349,7 @@ impl Measure {
                 by_second(operations * file_bytes / 1e6)
             }
             Measure::OperationsPerSecond => by_second(operations),
-            // A transaction is two operations.
+            // A transaction consists of two operations.
             Measure::TransactionsPerSecond => by_second(operations / 2.0),
             Measure::ScriptsPerHour => by_second(place.scripts.unwrap_or(1) as f64 * 3600.0),
             Measure::WriteRequests => engine.write_requests as f64,
@@ -365,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    /// What no compiler sees of the papers' data.
+    /// Checks what the compiler cannot check in the papers' data.
     #[test]
     fn figures_are_whole() {
         for figure in PAPERS.iter().flat_map(|paper| paper.figures) {

@@ -1,4 +1,4 @@
-//! The page: one file with everything in it, and a picture for each figure beside it.
+//! The page: one file that needs no others, and each figure's picture as a file beside it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub fn write_page(all: &[Measured], spec: &PapersSpec, directory: &Path) -> Resu
     Ok(path)
 }
 
-/// A name for a figure that fits into a file's name.
+/// A name of a figure that is valid in a file name.
 fn id(paper: &Paper, measured: &MeasuredFigure) -> String {
     let place = measured.figure.place.to_lowercase();
     let words = place.split(|letter: char| !letter.is_alphanumeric());
@@ -140,7 +140,7 @@ fn paper(measured: &Measured) -> Result<String> {
     Ok(out)
 }
 
-/// Words between backquotes as code.
+/// Formats words between backquotes as code.
 fn code(escaped: &str) -> String {
     let parts = escaped.split('`').enumerate();
     let parts = parts.map(|(number, part)| match number % 2 {
@@ -174,7 +174,7 @@ fn one(paper: &Paper, measured: &MeasuredFigure) -> String {
     out + "</article>\n"
 }
 
-/// A table that scrolls where it is wider than the page.
+/// A table that scrolls if it is wider than the page.
 fn scrolling(label: &str, table: &str) -> String {
     format!(
         "<div class=\"scroll\" role=\"region\" aria-label=\"{}\" tabindex=\"0\">\n{table}</div>\n",
@@ -233,7 +233,7 @@ fn table(measured: &MeasuredFigure, title: &str) -> String {
     scrolling(title, &(out + "</tbody>\n</table>\n"))
 }
 
-/// What the paper says in words, beside ours.
+/// The paper's statements, and our ratios.
 fn statements(measured: &MeasuredFigure, title: &str) -> String {
     let all = claims(measured);
     if all.is_empty() {

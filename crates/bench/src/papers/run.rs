@@ -1,4 +1,4 @@
-//! From figures to distinct runs, and their results.
+//! Turns figures into distinct runs, makes these, and collects the results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,11 +13,11 @@ use super::lines::Lines;
 use super::{Figure, Line, Measure, Paper, Place, judge};
 use crate::{Disk, DiskOptions, Error, Result, Spec, Target, measure};
 
-/// How long a change may stay in memory only, in seconds: the papers' systems write back after 30.
+/// How many seconds a change may be in memory only: the papers' systems write back after 30.
 const EXPIRE_SECONDS: f64 = 30.0;
-/// Memory that holds everything: more than any run needs.
+/// Bytes of a memory that holds everything: more than any run needs.
 const EVERYTHING_BYTES: u64 = 1 << 40;
-/// Longer than any run, in seconds.
+/// Longer than any run takes, in seconds.
 const NEVER_SECONDS: f64 = 1e8;
 
 /// Which papers' figures to measure, and how.
@@ -25,17 +25,17 @@ const NEVER_SECONDS: f64 = 1e8;
 pub struct PapersSpec {
     /// The papers.
     pub papers: Vec<&'static Paper>,
-    /// The part of the papers' numbers of files, transactions and megabytes; one is the papers'.
+    /// The part of the papers' numbers of files, transactions and megabytes; 1 for all of them.
     pub fraction: f64,
-    /// What everything random is drawn from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The layout of the file systems that are made.
     pub layout: Layout,
-    /// How many runs are made at a time. It changes no result.
+    /// How many runs are made at a time. The results do not depend on it.
     pub threads: usize,
 }
 
-/// A paper's figures, measured.
+/// A paper's figures with their runs.
 #[derive(Debug)]
 pub struct Measured {
     pub(super) paper: &'static Paper,
@@ -44,7 +44,7 @@ pub struct Measured {
     pub(super) missing: Vec<&'static str>,
 }
 
-/// A figure, measured.
+/// A figure with its runs.
 #[derive(Debug)]
 pub(super) struct MeasuredFigure {
     pub(super) figure: &'static Figure,
@@ -87,7 +87,7 @@ struct Job {
 }
 
 impl Job {
-    /// Whether two jobs are the same run, though figures call them by other names and look at other
+    /// Whether two jobs are the same run, though figures give them other names and use other
     /// phases.
     fn is_same_run(&self, other: &Job) -> bool {
         let run = |job: &Job| {
@@ -138,11 +138,11 @@ impl Job {
     }
 }
 
-/// Makes all runs that the papers' figures need, each distinct one once. `progress` is told, by any
-/// thread, before each run: how many are done, how many there are, and which is next.
+/// Makes all distinct runs that the papers' figures need. `progress` is called before each run, on
+/// any thread, with the number of runs done, the number of all, and the name of the next.
 ///
 /// # Errors
-/// The first run that fails.
+/// The first error of a run.
 pub fn measure_papers(
     spec: &PapersSpec,
     progress: impl Fn(usize, usize, &Spec) + Sync,
@@ -205,8 +205,8 @@ pub fn measure_papers(
     Ok(measured.collect())
 }
 
-/// Makes runs on some threads. A run is made by one thread from beginning to end, so that which
-/// thread it is changes nothing.
+/// Makes runs on some threads. Each run is made by a single thread, so the result does not depend
+/// on which.
 fn run_all(
     specs: &[Spec],
     threads: usize,
@@ -226,7 +226,7 @@ fn run_all(
                     progress(number, specs.len(), spec);
                     let run = measure(spec).map(Measurement::of);
                     if run.is_err() {
-                        // Nobody wants the others then.
+                        // The remaining runs are not needed then.
                         next.store(specs.len(), Relaxed);
                     }
                     results.lock()[number] = Some(run);
@@ -238,8 +238,8 @@ fn run_all(
     done.map(|run| run.map(Arc::new)).collect()
 }
 
-/// All that was measured, as JSON: for each figure its values beside the paper's, what the paper
-/// says in words beside ours, the sentence of the page, and the differences with their reasons.
+/// The results as JSON: for each figure its values and the paper's, the paper's statements and our
+/// ratios, the sentence of the page, and the differences with their reasons.
 pub fn papers_document(all: &[Measured], spec: &PapersSpec) -> Value {
     let figures = all.iter().flat_map(|measured| {
         let figures = measured.figures.iter();

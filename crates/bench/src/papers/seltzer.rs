@@ -63,7 +63,7 @@ const WAFS_1ASYNC: Line = Line::of("LFFS-wafs-1async", "lffs-wafs=1async");
 const WAFS_2SYNC: Line = Line::of("LFFS-wafs-2sync", "lffs-wafs=2sync");
 const WAFS_2ASYNC: Line = Line::of("LFFS-wafs-2async", "lffs-wafs=2async");
 
-/// What all their figures have.
+/// What all their figures have in common.
 const ANY: Figure = Figure {
     place: "",
     title: "",
@@ -89,7 +89,7 @@ const ANY: Figure = Figure {
     holds_everything: false,
 };
 
-/// What each size of file is written and read in all.
+/// The size of all files together, for each size of file.
 const MICRO_MEGABYTES: f64 = 128.0;
 
 const SIZES: [(&str, u64); 12] = [
@@ -107,10 +107,10 @@ const SIZES: [(&str, u64); 12] = [
     ("4 MB", 4 << 20),
 ];
 const LARGEST: usize = SIZES.len() - 1;
-/// The first with an indirect block (104 KB and more).
+/// Index of the first size with an indirect block (104 KB and more).
 const FIRST_INDIRECT: usize = 6;
 
-/// A place for each size of file.
+/// One place for each size of file.
 const fn sizes(workload: Workload, phases: &'static [&'static str]) -> [Place; SIZES.len()] {
     let mut places = [Place::of("", workload, phases); SIZES.len()];
     let mut i = 0;
@@ -202,7 +202,7 @@ const DELETE: Figure = Figure {
     ..ANY
 };
 
-/// Without a difference between the systems in the paper.
+/// In the paper, reading does not differ between the systems.
 const READ_1999: Figure = Figure {
     place: "Figure 1",
     title: "Reading files of one size, from a cold cache",
@@ -453,7 +453,7 @@ const NEWS_1999: Figure = Figure {
         &[Some(0.95), Some(0.95), Some(0.95)],
         &[Some(0.67), Some(0.46), Some(0.58)],
         &[Some(0.98), Some(0.94), Some(0.97)],
-        // The total is printed as 0.96, more than either part: a misprint.
+        // The paper prints 0.96 as the total, which is more than either part: a misprint.
         &[Some(0.88), Some(0.58), None],
         &[Some(0.99), Some(0.96), Some(0.98)],
     ],
@@ -530,14 +530,14 @@ const POSTMARK_2000: Figure = Figure {
     ..ANY
 };
 
-/// A log in memory that survives a power cut.
+/// A line whose log is in memory that survives a power cut.
 const fn in_nvram(name: &'static str, ordering: &'static str) -> Line {
     let mut line = Line::of(name, ordering);
     line.log_disk = Some("nvram");
     line
 }
 
-/// What the paper says would be worth a try, and had no system for.
+/// What the paper suggests to try, but had no system for.
 const GROUP_COMMIT: Figure = Figure {
     place: "Section 3.2",
     title: "Group commit, and a log in memory that survives (section 5.2)",

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-/// How wide a letter is, by the size of the type: an average of sans-serif figures and letters.
+/// The average width of a character relative to the font size, for sans-serif fonts.
 const LETTER: f64 = 0.56;
 
-/// The type of labels, in the picture's units.
+/// The font size of labels, in the picture's units.
 pub(super) const TYPE: f64 = 13.0;
 
-/// Where text stands by its point.
+/// How text is placed relative to its point.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -16,14 +16,14 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A picture while it is drawn.
+/// A picture being drawn.
 pub(super) struct Svg {
     body: String,
     width: f64,
     height: f64,
 }
 
-/// Text as it stands in a document.
+/// Text with the characters escaped that mean something in a document.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -38,7 +38,7 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// About how wide a text is.
+/// The approximate width of a text.
 pub(super) fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * TYPE * LETTER
 }
@@ -92,7 +92,7 @@ impl Svg {
         ));
     }
 
-    /// A mark of one of four shapes.
+    /// A mark in one of four shapes.
     pub(super) fn mark(&mut self, shape: usize, (x, y): (f64, f64), class: &str) {
         const SIZE: f64 = 4.5;
         let corners: &[(f64, f64)] = match shape % 4 {
@@ -115,12 +115,12 @@ impl Svg {
         ));
     }
 
-    /// The picture as an element of a page. `id` is unique on it.
+    /// The picture as an element of a page, on which `id` is unique.
     pub(super) fn element(&self, id: &str, title: &str, description: &str) -> String {
         self.with_head(id, title, description, "")
     }
 
-    /// The picture as a file of its own, with its style sheet.
+    /// The picture as a separate file, with its style sheet.
     pub(super) fn file(&self, id: &str, title: &str, description: &str, style: &str) -> String {
         let style = format!(
             "<style>{style}</style>\n<rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n"

@@ -1,14 +1,14 @@
 //! `recovery`: how long after a crash a file system is usable, empty and 76 % full (Ganger et al.
 //! 2000, table III), and how long the reclaim of what the crash left takes.
 //!
-//! Two images are made: one with nothing in it, one with many files. Each is crashed (the engine
-//! dropped in the middle of work, with removed files that are still open), put out of the host's
-//! page cache, and mounted: from opening the image to the answer of the first look-up. Then the
-//! reclaim is watched to its end, and the next run begins with the next crash.
+//! Two images are made, one empty and one with many files. Each is crashed (the engine is dropped
+//! in the middle of work, with removed files still open), dropped from the host's page cache, and
+//! mounted. The time is that from opening the image to the answer of the first look-up. Then the
+//! reclaim is timed to its end, and the next run begins with the next crash.
 //!
-//! A file's contents do not matter for any of this, where its blocks are does: the large image's
-//! files hold zeros, which [`sparse::SparseDevice`] keeps from taking space on the host. Bitmaps,
-//! inodes, directories and indirect blocks are all there.
+//! For all this, the contents of files do not matter, but the places of their blocks do. So the
+//! large image's files hold zeros, which [`sparse::SparseDevice`] does not store on the host.
+//! Bitmaps, inodes, directories and indirect blocks are all there.
 
 mod sparse;
 
@@ -30,67 +30,67 @@ use crate::series::Series;
 use crate::{CpuTime, Error, Phase, Result, Run};
 use sparse::SparseDevice;
 
-/// How much of the full image is in use.
+/// The part of the full image that is in use.
 const FILL: f64 = 0.76;
 const FILES_PER_DIRECTORY: u64 = 500;
-/// Files for each large one. Most are so small that they have no indirect block; a large one holds
-/// what is left.
+/// One file in so many is large. The others have no indirect block; the large ones share the rest
+/// of the space.
 const FILES_PER_LARGE: u64 = 250;
 const SMALL_BLOCKS: (u64, u64) = (1, 12);
 const BLOCK_BYTES: u64 = 4096;
 /// Removed files whose inodes and blocks a crash leaves.
 const REMOVED_FILES: u64 = 500;
-/// What each of them holds: an indirect block too, where the image is large enough.
+/// The size of each of them. It takes an indirect block, if the image is large enough.
 const REMOVED_BYTES: u64 = 64 << 10;
-/// How often the reclaim is looked at.
+/// Interval at which the reclaim's progress is read.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What to measure.
+/// What to measure, and how.
 #[derive(Clone, Debug)]
 pub struct RecoverySpec {
     /// The layout of both file systems.
     pub layout: Layout,
-    /// The full image, made anew; the empty one is beside it while this runs.
+    /// The full image, which is made anew. The empty one is beside it during the measurement.
     pub image: PathBuf,
     /// The size of both file systems.
     pub size_bytes: u64,
     /// The files of the full one.
     pub files: u64,
-    /// How often each is crashed and mounted.
+    /// How often each image is crashed and mounted.
     pub runs: usize,
-    /// The bound on buffers.
+    /// The limit on buffers.
     pub cache_bytes: u64,
-    /// What the files' sizes are drawn from.
+    /// The seed of the files' sizes.
     pub seed: u64,
-    /// Check both images in the end.
+    /// Whether to check both images at the end.
     pub check: bool,
 }
 
-/// What only this workload measures. The keys are the JSON's.
+/// The figures of this workload only. The keys are those of the JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RecoveryFigures {
     /// Files of the full image.
     pub files: u64,
-    /// How much of it is in use: its blocks, and its inodes.
+    /// The part of its blocks that is in use.
     pub fill_fraction: f64,
-    /// The same of its inodes.
+    /// The part of its inodes that is in use.
     pub inodes_fraction: f64,
-    /// How long making it took.
+    /// How long it took to make it.
     pub build_seconds: f64,
-    /// The full image's time to a usable mount by the empty one's.
+    /// The time to a usable mount of the full image divided by that of the empty one.
     pub full_by_empty: f64,
     /// Blocks that the reclaim of the full image freed.
     pub reclaimed_blocks: u64,
     /// Inodes that it freed.
     pub reclaimed_inodes: u64,
-    /// When it said that one, two … ten tenths of it were done, in seconds from the mount on.
+    /// When it reported that one, two … ten tenths were done, in seconds from the mount on.
     pub reclaim_progress_seconds: [f64; 10],
 }
 
 /// An image under test.
 struct Image {
     path: PathBuf,
-    /// Taken away in the end.
+    /// Whether the file is removed at the end.
     is_scratch: bool,
 }
 
@@ -102,14 +102,14 @@ impl Drop for Image {
     }
 }
 
-/// A mount, and what its recovery took.
+/// A mount, and how long its recovery took.
 struct Mounted {
     engine: Arc<Engine>,
     device: Arc<dyn BlockDevice>,
     usable_seconds: f64,
 }
 
-/// What a reclaim took.
+/// How long a reclaim took, and what it freed.
 #[derive(Default)]
 struct Reclaimed {
     seconds: f64,
@@ -118,13 +118,13 @@ struct Reclaimed {
     inodes: u64,
 }
 
-/// Makes both images, and crashes and mounts each of them `runs` times, in turn. `tell` is told
-/// what is being done.
+/// Makes both images, and crashes and mounts them in turn, `runs` times each. `tell` is called with
+/// a description of each step.
 ///
 /// # Errors
 ///
-/// Where something fails on the way, a crash left nothing to recover, or a check was asked for and
-/// an image is not clean in the end.
+/// If something fails, a crash leaves nothing to recover, or a check was asked for and an image is
+/// not clean at the end.
 pub fn measure_recovery(spec: &RecoverySpec, mut tell: impl FnMut(&str)) -> Result<Series> {
     if let Ok(seen) = std::fs::metadata(&spec.image)
         && !seen.is_file()
@@ -232,7 +232,7 @@ fn run(
 /// Makes an image with `files` files that fill it, or with none.
 fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures> {
     let started = Instant::now();
-    // What was there is thrown away: the device below relies on an image of zeros.
+    // The old contents are dropped, since the device below relies on an image of zeros.
     drop(FileDevice::create(path, 0)?);
     let device = FileDevice::create(path, spec.size_bytes)?;
     let device: Arc<dyn BlockDevice> = Arc::new(SparseDevice::over_zeros(device));
@@ -264,7 +264,7 @@ fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures
 }
 
 fn fill(spec: &RecoverySpec, engine: &Engine, made: &mut EngineFiles, files: u64) -> Result<()> {
-    /// Indirect blocks and directories take about one part in this of what the files hold.
+    /// The size of files divided by that of their indirect blocks and directories, about.
     const METADATA_PART: u64 = 900;
     let room = engine.statistics()?.blocks as f64 * FILL;
     let mut left = room as u64;
@@ -280,7 +280,7 @@ fn fill(spec: &RecoverySpec, engine: &Engine, made: &mut EngineFiles, files: u64
         }
         let small_left = (files - number - large_left) * (SMALL_BLOCKS.0 + SMALL_BLOCKS.1) / 2;
         let blocks = if number % FILES_PER_LARGE == FILES_PER_LARGE - 1 {
-            // What the small ones to come will need is theirs.
+            // Keeps the blocks that the remaining small files need.
             let part = left.saturating_sub(small_left) / large_left.max(1);
             large_left -= 1;
             part
@@ -296,7 +296,7 @@ fn fill(spec: &RecoverySpec, engine: &Engine, made: &mut EngineFiles, files: u64
 }
 
 fn reserve(engine: &Engine, node: Node, blocks: u64) -> Result<()> {
-    /// What one operation reserves: the writer comes in between.
+    /// Bytes reserved by one operation, so that the writer can work between operations.
     const PIECE_BYTES: u64 = 4 << 20;
     let (inode, end) = (EngineFiles::inode(node), blocks * BLOCK_BYTES);
     for at in (0..end).step_by(PIECE_BYTES as usize) {
@@ -326,7 +326,7 @@ fn mount(spec: &RecoverySpec, path: &Path) -> Result<Mounted> {
     })
 }
 
-/// Puts a file out of the host's page cache.
+/// Drops a file from the host's page cache.
 fn forget_on_host(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path).map_err(Error::at(path))?;
     file.sync_all().map_err(Error::at(path))?;
@@ -350,7 +350,7 @@ fn watch_reclaim(engine: &Engine) -> Result<Reclaimed> {
             tenths += 1;
         }
         if is_over {
-            // An image that contradicts itself ends the reclaim as well.
+            // The reclaim also ends if the image turns out to be inconsistent.
             if let Some(reason) = stats.read_only {
                 return Err(Error::Reclaim(reason));
             }
@@ -365,8 +365,8 @@ fn watch_reclaim(engine: &Engine) -> Result<Reclaimed> {
     }
 }
 
-/// Works, and drops everything in the middle of it: removed files that are still open are gone from
-/// the disk but for what they hold, and of some new files the disk has parts.
+/// Works, and drops the engine in the middle. On the disk, removed files that are still open have
+/// lost their names but not their blocks, and some new files are there in part.
 fn crash(mounted: Mounted, round: usize) -> Result<()> {
     let engine = &mounted.engine;
     let mut files = EngineFiles::new(engine.clone());
@@ -381,7 +381,7 @@ fn crash(mounted: Mounted, round: usize) -> Result<()> {
     }
     files.sync()?;
     for number in 0..REMOVED_FILES {
-        // Somebody has it open: what it holds stays until they let go, and nobody does.
+        // The look-up keeps the file open for ever, so its inode and blocks stay.
         files.lookup(directory, &format!("r{number}"))?;
         files.unlink(directory, &format!("r{number}"))?;
     }
@@ -399,7 +399,7 @@ fn crash(mounted: Mounted, round: usize) -> Result<()> {
     Ok(())
 }
 
-/// Drops an engine and waits until its threads have let go of the image.
+/// Drops an engine, and waits until its threads have released the image.
 fn release(mounted: Mounted) {
     let Mounted { engine, device, .. } = mounted;
     drop(engine);

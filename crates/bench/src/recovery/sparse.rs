@@ -1,23 +1,23 @@
-//! A device over a new image file: zeros that would change nothing are not written, so that the
-//! image stays sparse.
+//! A device over a new image file. It does not write zeros where there are only zeros, so the image
+//! stays sparse.
 
 use std::ops::Range;
 
 use backstitch_device::{BlockDevice, Result, WriteRequest};
 use parking_lot::Mutex;
 
-/// Bytes of the units in which zeros are looked for.
+/// Bytes of the units that are compared with zeros.
 const UNIT_BYTES: u64 = 4096;
 
 /// See the module's documentation.
 pub(super) struct SparseDevice<D> {
     below: D,
-    /// A bit for each unit: something was written there.
+    /// A bit for each unit: whether it was written.
     written: Mutex<Vec<u64>>,
 }
 
 impl<D: BlockDevice> SparseDevice<D> {
-    /// Over a device that holds zeros only.
+    /// Over a device that holds only zeros.
     pub(super) fn over_zeros(below: D) -> SparseDevice<D> {
         let units = below.size_bytes().div_ceil(UNIT_BYTES) as usize;
         SparseDevice {
@@ -103,7 +103,7 @@ mod tests {
         assert!(device.written.lock().iter().all(|word| *word == 0));
         device.write(5000, &[7; 10]).unwrap();
         assert_eq!(read(4999, 12), [&[0][..], &[7; 10], &[0]].concat());
-        // What was written is written over.
+        // Zeros over data that was written are written.
         device.write(4096, &[0; 4096]).unwrap();
         assert_eq!(read(4096, 4096), [0; 4096]);
         // A gap in the middle of a request.

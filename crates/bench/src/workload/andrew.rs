@@ -1,17 +1,17 @@
-//! The modified Andrew benchmark on a tree like the Ion window manager's: 200 files, 2 MiB.
+//! The modified Andrew benchmark, on a tree like the Ion window manager's: 200 files, 2 MiB.
 //!
-//! The compiler is played: it reads each source and writes an object as large, and the linker reads
-//! the objects and writes a binary of half their size. So it is lighter than the papers', whose
-//! compilers wrote debugging symbols.
+//! The compiler is simulated: it reads each source and writes an object of the same size, and the
+//! linker reads the objects and writes a binary of half their size. So it writes less than the
+//! papers' compilers, which added debugging symbols.
 
 use crate::Result;
 use crate::files::Node;
 use crate::tree::{PlannedDirectory, PlannedEntry, PlannedFile};
 use crate::workload::Session;
 
-/// What cp, cat and compilers read and write at once.
+/// Bytes that cp, cat and compilers read and write at once.
 const PIECE_BYTES: u64 = 64 << 10;
-/// What the linker and the assembler write at once: stdio's buffer.
+/// Bytes that the linker and the assembler write at once: stdio's buffer.
 const STDIO_BYTES: u64 = 4096;
 
 pub(super) fn run(session: &mut Session<'_>, tree: &PlannedDirectory) -> Result<()> {
@@ -36,7 +36,7 @@ pub(super) fn run(session: &mut Session<'_>, tree: &PlannedDirectory) -> Result<
     Ok(())
 }
 
-/// A directory of the tree, and where it was made.
+/// A directory of the tree, and the one that was made for it.
 type Made<'t> = (&'t PlannedDirectory, Node);
 
 fn make_directories<'t>(

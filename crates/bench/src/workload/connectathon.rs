@@ -1,9 +1,9 @@
 //! The nine basic tests of the Connectathon suite (Feng and Chang 1997, §5.2, tables 3 and 4).
 //!
-//! The paper names the calls; how often they are made it says of tests 5 (1 MB), 6 (200 creations
-//! and removals around the reading), 8 (400 symlinks, on 10 files) and 9 (1,500). The other numbers
-//! are the defaults of the suite's `basic` tests, quoted from memory: trees of 5 levels with 5 files
-//! and 2 directories in each, and 10 files with 50 rounds. Test 2 removes what test 1 makes.
+//! The paper names the calls. It gives their numbers only for tests 5 (1 MB), 6 (200 creations and
+//! removals around the reading), 8 (400 symlinks, on 10 files) and 9 (1,500). The other numbers are
+//! the defaults of the suite's `basic` tests, quoted from memory: trees of 5 levels with 5 files
+//! and 2 directories each, and 10 files with 50 rounds. Test 2 removes what test 1 makes.
 
 use crate::Result;
 use crate::files::Node;
@@ -21,7 +21,7 @@ const ENTRIES: u64 = 200;
 const LINKS: u64 = 40;
 const STATISTICS: u64 = 1500;
 
-/// How often what is repeated is repeated.
+/// How often the repeated calls are made.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     stats: u64,
@@ -83,7 +83,7 @@ impl Plan {
             session.files.close(made)?;
         }
         for entry in 0..self.entries {
-            // The test lists the directory again whenever it has removed some.
+            // The test lists the directory again after every twenty removals.
             if entry % 20 == 0 {
                 session.counted(|s| s.files.list(top).map(drop))?;
             }

@@ -1,7 +1,7 @@
-//! Small files, each made durable before its writer makes the next: what a mail spool or a message
-//! queue does.
+//! Small files, each made durable before its writer makes the next, as in a mail spool or a message
+//! queue.
 //!
-//! The writers share the files among them, each in a directory of its own.
+//! The files are divided among the writers. Each writer has a directory of its own.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::client::{Call, Clients};
 use crate::contents::Contents;
 use crate::workload::{Scale, Session};
 
-/// What a file holds.
+/// Bytes of each file.
 const FILE_BYTES: u64 = 4096;
-/// How many files there are.
+/// The number of files.
 const FILES: u64 = 2000;
 
-/// What each writer does.
+/// The work of the writers.
 pub(super) struct Plan {
     files: u64,
     clients: Arc<Clients>,
@@ -34,7 +34,7 @@ impl Plan {
     }
 }
 
-/// The files of one writer, every so-manieth, in a directory of its own.
+/// The script of one writer: each `writers`-th file, in a directory of its own.
 fn script(files: u64, writers: u64, writer: u64) -> Vec<Call> {
     const DIRECTORY: u32 = 1;
     const FILE: u32 = 2;

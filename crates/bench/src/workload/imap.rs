@@ -1,11 +1,11 @@
 //! `imap`: moving messages from one mailbox to another as a mail server does it (Frost et al. 2007,
 //! §5.2, §8.5, figure 11), in three ways.
 //!
-//! A mailbox is one file in which messages follow each other (mbox), as the paper's server keeps
-//! it. The client selects the source, makes the destination, and for each message says COPY (it is
-//! appended, and the file's times are set) and STORE (the mark stays in memory until the mailbox is
-//! written, as it does there). EXPUNGE writes the source without the marked messages, CHECK asks
-//! for both mailboxes to be safe. In no order of writes may a message be lost.
+//! A mailbox is one file with all its messages one after the other (mbox), as with the paper's
+//! server. The client selects the source and makes the destination. For each message it says COPY
+//! (the message is appended, and the file's times are set) and STORE (the mark stays in memory
+//! until the mailbox is written, as with that server). EXPUNGE writes the source without the marked
+//! messages; CHECK asks for both mailboxes to be durable. A crash must never lose a message.
 
 use backstitch_vfs::{GroupId, Ordering};
 
@@ -19,20 +19,19 @@ const MESSAGE_BYTES: u64 = 2048;
 
 const SOURCE: &str = "mailbox.src";
 const DESTINATION: &str = "mailbox.dst";
-/// The bytes of one write as the mailbox is made, and of one read as the result is looked at.
+/// Bytes of a write when the mailbox is made, and of a read when the result is checked.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// What the server does so that a crash loses no message.
+/// How the server makes sure that a crash loses no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImapVariant {
-    /// Fsync of the mailbox after each COPY into it, each EXPUNGE and each CHECK: what the
-    /// unmodified server does.
+    /// Fsync of the mailbox after each COPY into it, each EXPUNGE and each CHECK, as the unmodified
+    /// server does.
     Fsync,
-    /// Each command is a patchgroup that comes after the one before it; EXPUNGE and CHECK sync
-    /// theirs.
+    /// Each command is a patchgroup that comes after the one before. EXPUNGE and CHECK sync theirs.
     Patchgroups,
-    /// Fsync after EXPUNGE and CHECK alone, whose caller asks for durability. Safe only where the
-    /// mechanism keeps the order of operations by itself: with a log.
+    /// Fsync only after EXPUNGE and CHECK, whose callers ask for durability. Safe only if the
+    /// mechanism keeps the order of operations by itself, as one with a log does.
     FsyncDurable,
 }
 
@@ -53,20 +52,20 @@ impl ImapVariant {
         }
     }
 
-    /// Whether it loses no message in a crash under this mechanism.
+    /// Whether a crash loses no message under this mechanism.
     pub fn is_safe(self, ordering: Ordering) -> bool {
         self != ImapVariant::FsyncDurable || ordering.has_log()
     }
 }
 
-/// What the server and its client do.
+/// The work of the server and its client.
 pub(super) struct Plan {
     variant: ImapVariant,
     messages: u64,
     message_bytes: u64,
 }
 
-/// The server at work: what it knows of the two mailboxes.
+/// The server, with the two mailboxes.
 struct Server<'p> {
     plan: &'p Plan,
     source: Node,
@@ -115,7 +114,7 @@ impl Plan {
             Ok(())
         })?;
         session.phase("expunge", |s| {
-            // Every message was marked, so that nothing of the mailbox is left.
+            // Every message is marked, so nothing of the mailbox is left.
             server.command(s, |s, server| s.files.truncate(server.source, 0))?;
             server.make_durable(s, &[server.source])
         })?;
@@ -129,7 +128,7 @@ impl Plan {
         session.files.close(server.source)
     }
 
-    /// Makes sure that every message is in the one mailbox and none in the other.
+    /// Checks that all messages are in one mailbox and none in the other.
     pub(super) fn verify(&self, session: &mut Session<'_>) -> Result<()> {
         let fault = |what: &str, expected, found| Error::ShortRead {
             what: what.to_owned(),
@@ -161,7 +160,7 @@ impl Plan {
 }
 
 impl Server<'_> {
-    /// A command, under a group of its own where the server uses them.
+    /// Does a command, under a group of its own if the server uses groups.
     fn command(
         &mut self,
         session: &mut Session<'_>,
@@ -180,7 +179,7 @@ impl Server<'_> {
         })
     }
 
-    /// COPY: the message is appended, and the times are set as the paper's server does it.
+    /// COPY: appends the message, and sets the times, as the paper's server does.
     fn copy(&mut self, session: &mut Session<'_>, destination: Node, message: u64) -> Result<()> {
         let len_bytes = self.plan.message_bytes;
         let at = message * len_bytes;

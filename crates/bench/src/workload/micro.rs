@@ -1,14 +1,14 @@
 //! Many files of one size: create, read, write, delete (Ganger et al. 2000, figures 3 to 6; Seltzer
-//! et al. 2000, §7.2): at most 50 in a directory, 32 MiB together.
+//! et al. 2000, §7.2); at most 50 in a directory, 32 MiB together.
 //!
-//! What is read, written or deleted was made before the measurement, and the file system mounted
-//! anew: nothing is in memory. Files are taken in the order in which they were made.
+//! Files to read, write or delete are made before the measurement, and the file system is mounted
+//! again, so that nothing is in memory. Files are taken in the order in which they were made.
 
 use crate::files::Node;
 use crate::workload::{Scale, Session};
 use crate::{Error, Result};
 
-/// The sizes of the paper's figures: 2 KiB to 4 MiB, doubling.
+/// The sizes in the paper's figures: 2 KiB to 4 MiB, doubling.
 pub(crate) const SIZES: [u64; 12] = {
     let mut sizes = [2048; 12];
     let mut i = 1;
@@ -19,9 +19,9 @@ pub(crate) const SIZES: [u64; 12] = {
     sizes
 };
 const FILES_PER_DIRECTORY: u64 = 50;
-/// What all files hold together, in MiB.
+/// The size of all files together, in MiB.
 const MEGABYTES: f64 = 32.0;
-/// What a program reads and writes with one system call.
+/// Bytes that a program reads or writes with one system call.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// The size of each file.
@@ -49,7 +49,7 @@ impl Action {
     }
 }
 
-/// How many files of which size.
+/// The number and the size of the files.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) action: Action,
@@ -80,7 +80,7 @@ impl Plan {
         create.run(session)
     }
 
-    /// Does what is to be done to each file.
+    /// Does the action to each file.
     pub(super) fn run(self, session: &mut Session<'_>) -> Result<()> {
         for first in (0..self.files).step_by(FILES_PER_DIRECTORY as usize) {
             let name = format!("d{:05}", first / FILES_PER_DIRECTORY);

@@ -1,4 +1,4 @@
-//! The workloads: what each is, how large it is by default, and how it is drawn from a seed.
+//! The workloads: what each does, its default size, and how it is drawn from a seed.
 
 mod andrew;
 mod connectathon;
@@ -33,14 +33,14 @@ pub(crate) use sdet::SCRIPTS;
 pub enum Workload {
     /// Unpack a source tree as tar does, and sync.
     Untar,
-    /// Remove that tree after mounting anew, depth first, and sync.
+    /// Mount again, remove that tree, depth first, and sync.
     Delete,
     /// Katcher's: a pool of small files, transactions on it, removal, sync; with the numbers of
     /// Frost et al. 2007, §8.1.
     Postmark,
-    /// The same with those of Ganger et al. 2000, §4.3: small files in ten directories.
+    /// The same with the numbers of Ganger et al. 2000, §4.3: small files in ten directories.
     PostmarkSmall,
-    /// The same with those of Seltzer et al. 2000, §7.3.4: more than a cache of its time holds.
+    /// The same with those of Seltzer et al. 2000, §7.3.4: more than a cache of that time holds.
     PostmarkLarge,
     /// The modified Andrew benchmark: directories, copy, stat, read, compile, sync.
     Andrew,
@@ -50,26 +50,26 @@ pub enum Workload {
     MicroCreate,
     /// Read such files, none of which is in memory.
     MicroRead,
-    /// Write over such files, likewise.
+    /// Overwrite such files, likewise.
     MicroWrite,
     /// Delete such files, likewise.
     MicroDelete,
-    /// Scripts of user commands, some at a time.
+    /// Scripts of user commands, several at a time.
     Sdet,
     /// Unpack, configure and build a program.
     Ssh,
-    /// Articles come into a news server's spool, and old ones go.
+    /// Add articles to a news server's spool, and remove old ones.
     Netnews,
     /// The nine basic tests of the Connectathon suite.
     Connectathon,
-    /// Create small files and fsync each, with some writers at a time.
+    /// Create small files and fsync each, with one or more writers at a time.
     Fsync,
-    /// Move messages from one mailbox to another as a mail server does it, in one of three ways.
+    /// Move messages from one mailbox to another as a mail server does, in one of three ways.
     Imap(ImapVariant),
 }
 
 impl Workload {
-    /// All that there are, `imap` in the first of its ways.
+    /// All workloads; of `imap`, the first variant.
     pub const ALL: [Workload; 17] = [
         Workload::Untar,
         Workload::Delete,
@@ -113,12 +113,12 @@ impl Workload {
         }
     }
 
-    /// Whether it is about files of one size, and runs for each of several.
+    /// Whether it has files of one size, and is run for several sizes.
     pub fn is_micro(self) -> bool {
         self.name().starts_with("micro-")
     }
 
-    /// Whether several clients work at a time.
+    /// Whether several clients work at the same time.
     pub fn has_clients(self) -> bool {
         matches!(self, Workload::Fsync | Workload::Sdet)
     }
@@ -141,14 +141,14 @@ impl FromStr for Workload {
     }
 }
 
-/// How large a workload is. What is `None` is as the papers have it.
+/// The size of a workload. Where a field is `None`, the papers' number is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
     /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 1,000
     /// (`postmark-small`), 150,000 (`postmark-large`), 200 (`andrew`), 250 (`ssh`), 50,000 (`zero`),
     /// 2,000 (`fsync`), 32,500 (`netnews`), 1,000 messages (`imap`); as many as hold the megabytes (`micro-…`).
     pub files: Option<u64>,
-    /// What the files hold together, in MiB: 265, 2 (`andrew`), 4.5 (`ssh`), 32 (`micro-…`).
+    /// The size of all files together in MiB: 265, 2 (`andrew`), 4.5 (`ssh`), 32 (`micro-…`).
     pub megabytes: Option<f64>,
     /// PostMark's transactions: 500, 30,000 (`postmark-small`), 20,000 (`postmark-large`).
     pub transactions: Option<u64>,
@@ -159,12 +159,12 @@ pub struct Scale {
     pub max_bytes: Option<u64>,
     /// The writers of `fsync`: 1. The scripts of `sdet` at a time: 5.
     pub writers: Option<u64>,
-    /// This part of the default numbers of files, transactions and megabytes.
+    /// The part of the default numbers of files, transactions and megabytes.
     pub fraction: Option<f64>,
 }
 
 impl Scale {
-    /// Whether it is the papers'.
+    /// Whether all numbers are the papers'.
     pub fn is_full(&self) -> bool {
         *self == Scale::default()
     }
@@ -180,7 +180,7 @@ impl Scale {
     }
 }
 
-/// A workload drawn from its seed: everything it will do.
+/// A workload with all that it will do, drawn from a seed.
 pub(crate) struct Plan {
     kind: PlanKind,
     contents: Arc<Contents>,
@@ -234,7 +234,7 @@ impl Plan {
         })
     }
 
-    /// Makes what is to be there before a measurement.
+    /// Makes what must exist before the measurement.
     pub(crate) fn prepare(&self, files: &mut dyn Files, at: Node) -> Result<()> {
         let mut session = Session::new(files, &self.contents, at);
         match &self.kind {
@@ -247,8 +247,8 @@ impl Plan {
         session.files.sync()
     }
 
-    /// Whether there is anything to [`prepare`](Self::prepare), after which the file system is to be
-    /// mounted anew.
+    /// Whether there is anything to [`prepare`](Self::prepare). The file system is mounted again
+    /// after that.
     pub(crate) fn needs_preparation(&self) -> bool {
         match &self.kind {
             PlanKind::Delete(_) | PlanKind::Netnews(_) | PlanKind::Imap(_) => true,
@@ -257,7 +257,7 @@ impl Plan {
         }
     }
 
-    /// Does it all, but for the sync at the end.
+    /// Does everything except the sync at the end.
     pub(crate) fn run(&self, session: &mut Session<'_>) -> Result<()> {
         match &self.kind {
             PlanKind::Untar(tree) => session.phase("unpack", |s| tar::unpack(s, tree)),
@@ -277,7 +277,7 @@ impl Plan {
         }
     }
 
-    /// Looks at what the work has left, where it would be wrong without anybody noticing.
+    /// Checks the result of a workload that could go wrong unnoticed.
     pub(crate) fn verify(&self, files: &mut dyn Files, at: Node) -> Result<()> {
         match &self.kind {
             PlanKind::Imap(plan) => plan.verify(&mut self.session(files, at)),
@@ -290,8 +290,8 @@ impl Plan {
     }
 }
 
-/// How long the [reference](crate::REFERENCE_HOST) computes what took so long on the computer that
-/// a preset is from.
+/// The time on the [reference](crate::REFERENCE_HOST) for a computation that took this long on the
+/// computer of a preset.
 fn reference_time(preset: &str, seconds: f64) -> Result<Duration> {
     let speed = DriveSpec::preset(preset)?
         .host
@@ -299,11 +299,11 @@ fn reference_time(preset: &str, seconds: f64) -> Result<Duration> {
     Ok(Duration::from_secs_f64(seconds * speed))
 }
 
-/// A run of a workload under way.
+/// A workload that is running.
 pub(crate) struct Session<'a> {
     pub(crate) files: &'a mut dyn Files,
     contents: &'a Contents,
-    /// Where the workload works.
+    /// The directory in which it works.
     root: Node,
     pub(crate) operations: u64,
     pub(crate) phases: Vec<Phase>,
@@ -320,7 +320,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does a part of the work and notes how long it took.
+    /// Does a part of the work, and notes its duration.
     pub(crate) fn phase(
         &mut self,
         name: &'static str,
@@ -342,7 +342,7 @@ impl<'a> Session<'a> {
         self.phase("sync", |s| s.files.sync())
     }
 
-    /// Does something that counts as an operation.
+    /// Does something that counts as one operation.
     fn counted<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.operations += 1;
         work(self)
@@ -369,7 +369,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Reads a file from end to end and makes sure that it has its length.
+    /// Reads a whole file, and checks its length.
     fn read_file(&mut self, node: Node, name: &str, size_bytes: u64, piece: usize) -> Result<()> {
         let mut buffer = Vec::with_capacity(piece);
         let mut found = 0;

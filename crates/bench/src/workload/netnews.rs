@@ -1,28 +1,29 @@
-//! A news server's spool: articles come in, old ones go (Seltzer et al. 2000, §7.3.2; Swartz 1996).
+//! A news server's spool: articles arrive, old ones expire (Seltzer et al. 2000, §7.3.2; Swartz
+//! 1996).
 //!
-//! The spool holds 2 GB in 520,000 files and 7,000 directories beforehand. 78,000 articles with 270
-//! MB come in, 91,000 with 250 MB go; one after the other they seldom lie in the same directory.
-//! By default a sixteenth of it is done: `--scale 16` is the paper's.
+//! At first the spool holds 2 GB in 520,000 files and 7,000 directories. 78,000 articles with 270
+//! MB arrive, and 91,000 with 250 MB expire. Consecutive ones are seldom in the same directory. By
+//! default a sixteenth of this is done; `--scale 16` is the paper's size.
 
 use crate::random::Random;
 use crate::workload::{Scale, Session};
 use crate::{Error, Result};
 
-/// What of the paper's numbers is done by default.
+/// The paper's numbers divided by the default ones.
 const PART: u64 = 16;
 const DIRECTORIES: u64 = 7_000 / PART;
 const FILES: u64 = 520_000 / PART;
 const NEW_FILES: u64 = 78_000 / PART;
 const OLD_FILES: u64 = 91_000 / PART;
-/// What articles hold on average: those that are there, and those that come.
+/// Average bytes of the articles that exist, and of those that arrive.
 const SPOOL_BYTES: u64 = 2_000_000_000 / 520_000;
 const NEW_BYTES: u64 = 270_000_000 / 78_000;
-/// Directories in one of those above them: newsgroups lie in hierarchies.
+/// Directories in each upper directory: newsgroups form hierarchies.
 const GROUPS: u64 = 50;
-/// What a server writes at once.
+/// Bytes that a server writes at once.
 const STDIO_BYTES: u64 = 4096;
 
-/// An article: its directory, its number, how long it is.
+/// An article: its directory, its number, its length.
 #[derive(Clone, Copy)]
 struct Article {
     directory: u64,
@@ -30,7 +31,7 @@ struct Article {
     bytes: u64,
 }
 
-/// What is there, what comes and what goes.
+/// The articles that exist, that arrive, and that expire.
 pub(super) struct Plan {
     directories: u64,
     there: Vec<Article>,
@@ -60,7 +61,7 @@ impl Plan {
         Ok(Plan {
             directories,
             new: new.collect(),
-            // The oldest ones are those that came first.
+            // The oldest ones are those that arrived first.
             old: there[..old as usize].to_vec(),
             there,
         })
@@ -82,7 +83,7 @@ impl Plan {
             session.files.close(made)?;
             session.files.close(above.node)?;
         }
-        // A directory's articles one after the other: making the spool is not measured.
+        // Directory by directory, since making the spool is not measured.
         let mut there = self.there.clone();
         there.sort_by_key(|article| article.directory);
         there.iter().try_for_each(|article| article.come(session))

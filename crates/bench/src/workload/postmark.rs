@@ -1,21 +1,22 @@
-//! Katcher's PostMark, as version 1.5 does it with its default settings (biases 5 and 5, buffered
-//! I/O), with the numbers of three papers.
+//! Katcher's PostMark, like version 1.5 with its default settings (biases 5 and 5, buffered I/O),
+//! with the numbers of three papers.
 
 use crate::files::Node;
 use crate::random::Random;
 use crate::workload::{Scale, Session};
 use crate::{Error, Result};
 
-/// stdio hands over a buffer at a time, from wherever the file ended.
+/// Bytes that stdio writes at once, starting at the file's end, wherever that is.
 const STDIO_BYTES: u64 = 4096;
 
-/// What a paper sets of it.
+/// The numbers that a paper gives.
 pub(super) struct Full {
     files: u64,
     transactions: u64,
     least_bytes: u64,
     largest_bytes: u64,
-    /// Files lie in so many directories below the pool's; in that itself where there are none.
+    /// Directories below the pool's in which the files are; with 0 they are in the pool's
+    /// directory.
     directories: u64,
 }
 
@@ -35,7 +36,7 @@ pub(super) const GANGER: Full = Full {
     largest_bytes: 16 << 10,
     directories: 10,
 };
-/// Seltzer et al. 2000, §7.3.4, the larger of theirs.
+/// Seltzer et al. 2000, §7.3.4, the larger of its two configurations.
 pub(super) const SELTZER: Full = Full {
     files: 150_000,
     transactions: 20_000,
@@ -44,7 +45,7 @@ pub(super) const SELTZER: Full = Full {
     directories: 0,
 };
 
-/// Something to do to one file; files are known by their number.
+/// A step on one file, which is named by its number.
 enum Step {
     Create { file: u64, bytes: u64 },
     Delete { file: u64 },
@@ -52,7 +53,7 @@ enum Step {
     Append { file: u64, at: u64, bytes: u64 },
 }
 
-/// Everything a run does.
+/// All that a run does.
 pub(super) struct Plan {
     directories: u64,
     create: Vec<Step>,
@@ -60,10 +61,10 @@ pub(super) struct Plan {
     delete: Vec<Step>,
 }
 
-/// The pool while the steps are drawn.
+/// The pool, while the steps are drawn.
 struct Pool {
     random: Random,
-    /// Number and size of each file that is there.
+    /// Number and size of each existing file.
     files: Vec<(u64, u64)>,
     next: u64,
     sizes: (u64, u64),
@@ -82,7 +83,7 @@ impl Pool {
         self.random.below(self.files.len() as u64) as usize
     }
 
-    /// First a file is created or deleted, then one is read or grows: a transaction.
+    /// A transaction: a file is created or deleted, then one is read or appended to.
     fn transact(&mut self, steps: &mut Vec<Step>) {
         if self.random.below(10) < 5 || self.files.len() < 2 {
             steps.push(self.create());

@@ -1,11 +1,12 @@
 //! Scripts of user commands, several at a time (SPEC's SDET; Gaede 1981, 1982; Ganger et al. 2000,
 //! figures 7 and 8; Seltzer et al. 2000, §7.3.3).
 //!
-//! The papers do not say what is in the mix. Here a script is 430 commands drawn by the weights
-//! below, in a home directory of its own. The weights and the sizes are assumed. What the commands
-//! compute is fitted to figure 7: a script takes about four seconds of its processor, where the
-//! fastest of its curves end. So is their number: with one script at a time synchronous writes make
-//! it six times slower. How that changes with more scripts is a prediction.
+//! The papers do not give the mix of commands. Here a script is 430 commands, drawn with the
+//! weights below, in a home directory of its own. The weights and the sizes are assumed. The time
+//! that commands compute is fitted to figure 7, in which the fastest curves end at about four
+//! seconds of its processor for each script. So is the number of commands: with one script at a
+//! time, synchronous writes make it six times slower. How that changes with more scripts is a
+//! prediction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +19,17 @@ use crate::workload::{Scale, Session, reference_time};
 
 /// Commands of a script.
 const COMMANDS: u64 = 430;
-/// Files that a home directory has at first.
+/// Files in a home directory at first.
 const FILES: u64 = 20;
 /// Scripts at a time.
 pub(crate) const SCRIPTS: u64 = 5;
 
-/// A command: its weight, and what it computes in seconds of the processor of figure 7.
+/// A command. Each has a weight and a computing time in seconds of the processor of figure 7.
 #[derive(Clone, Copy)]
 enum Command {
-    /// ed: a file is read, and written by way of a temporary one.
+    /// ed: a file is read, and written through a temporary file.
     Edit,
-    /// cc: a source becomes an object, by way of two temporary files.
+    /// cc: a source is compiled to an object, through two temporary files.
     Compile,
     /// cp.
     Copy,
@@ -52,7 +53,7 @@ const MIX: [(Command, u64, f64); 7] = [
     (Command::Directory, 5, 0.0056),
 ];
 
-/// What every client does.
+/// The work of all clients.
 pub(super) struct Plan {
     clients: Arc<Clients>,
     commands: u64,
@@ -80,16 +81,16 @@ impl Plan {
     }
 }
 
-/// A script while it is drawn.
+/// A script being drawn.
 struct Script {
     random: Random,
     calls: Vec<Call>,
-    /// Number and size of each file that is there.
+    /// Number and size of each existing file.
     files: Vec<(u64, u64)>,
     next: u64,
 }
 
-/// The numbers of what a script has open.
+/// The numbers of the nodes that a script has open.
 const HOME: u32 = 1;
 const FILE: u32 = 2;
 const OTHER: u32 = 3;

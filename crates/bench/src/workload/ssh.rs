@@ -1,11 +1,11 @@
 //! A program is unpacked, configured and built (Seltzer et al. 2000, §7.3.1: ssh 1.2.26).
 //!
-//! The paper states times, not what was done: unpacking took FFS-async 1.02 s, configuring 10.38 s,
-//! building 42.60 s (table 4), and FFS 6.3, 5.3 and 7.5 s longer. What FFS did longer are its
-//! synchronous writes, at about 12.4 ms each (table 4 of its short version: 80.4 pairs of creation
-//! and removal a second). So they come to about 500, 430 and 600, of which a creation takes two and
-//! a removal one or two. The numbers below are drawn from that, and so is what the programs compute:
-//! nearly all of the time that FFS-async took.
+//! The paper states times, not the work. With FFS-async unpacking took 1.02 s, configuring 10.38 s
+//! and building 42.60 s (table 4); with FFS 6.3, 5.3 and 7.5 s more. The difference is FFS's
+//! synchronous writes, which take about 12.4 ms each (table 4 of the short version: 80.4 pairs of
+//! creation and removal in a second). So there are about 500, 430 and 600 of them, two for a
+//! creation and one or two for a removal. The numbers below follow from that. The computing time is
+//! nearly all of the time of FFS-async.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use crate::files::Node;
 use crate::tree::{PlannedDirectory, PlannedEntry, PlannedFile};
 use crate::workload::{Scale, Session, reference_time, tar};
 
-/// The files that are unpacked.
+/// The number of files that are unpacked.
 pub(super) const FILES: u64 = 250;
-/// What they hold, in MiB: assumed.
+/// Their size together in MiB: assumed.
 pub(super) const MEGABYTES: f64 = 4.5;
-/// Programs that configuring compiles and runs: each makes a source, an object and a program, and
-/// removes them.
+/// Programs that configuring compiles and runs. For each a source, an object and a program are
+/// made, and then removed.
 const TESTS: u64 = 45;
-/// How many of the files that are unpacked are compiled.
+/// The part of the unpacked files that is compiled.
 const COMPILED_PART: (u64, u64) = (1, 2);
-/// What unpacking, all tests, and building compute, in seconds of the paper's processor.
+/// Computing time of unpacking, all tests, and building, in seconds of the paper's processor.
 const UNPACK_SECONDS: f64 = 0.7;
 const CONFIGURE_SECONDS: f64 = 10.0;
 const BUILD_SECONDS: f64 = 41.0;
-/// What a test program's source, object and binary hold: assumed.
+/// Bytes of a test program's source, object and binary: assumed.
 const TEST_BYTES: [(&str, u64); 3] = [
     ("conftest.c", 500),
     ("conftest.o", 1200),
     ("conftest", 9000),
 ];
-/// What the compiler and others write at once.
+/// Bytes that the compiler and other programs write at once.
 const STDIO_BYTES: u64 = 4096;
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The tree, and how much of the work is done.
+/// The tree, and the amount of work.
 pub(super) struct Plan {
     tree: PlannedDirectory,
     tests: u64,
@@ -74,7 +74,7 @@ impl Plan {
         session.files.close(top)
     }
 
-    /// A test of the configuration: compiled, run, removed.
+    /// A configuration test: compiles, runs and removes a program.
     fn test(&self, session: &mut Session<'_>, top: Node) -> Result<()> {
         for (name, bytes) in TEST_BYTES {
             let node = session.files.create(top, name, 0o644)?;
@@ -89,7 +89,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Compiles every second file, by way of a temporary one, and links what came of them.
+    /// Compiles every second file, through a temporary file, and links the objects.
     fn make(&self, session: &mut Session<'_>, top: Node) -> Result<()> {
         let mut sources = Vec::new();
         sources_of(&self.tree, &mut sources);

@@ -5,9 +5,9 @@ use crate::files::Node;
 use crate::tree::{PlannedDirectory, PlannedEntry, PlannedFile};
 use crate::workload::Session;
 
-/// tar reads records of this size, and writes what of a file is in each with one system call.
+/// Bytes of a record: tar reads one at a time, and writes the part of a file in it with one call.
 const RECORD_BYTES: u64 = 10_240;
-/// Headers and the padding of contents.
+/// Bytes of a header, and the unit to which contents are padded.
 const HEADER_BYTES: u64 = 512;
 
 /// Unpacks `tree` below the session's root.
@@ -16,7 +16,7 @@ pub(super) fn unpack(session: &mut Session<'_>, tree: &PlannedDirectory) -> Resu
     archive.directory(session, session.root, tree)
 }
 
-/// Where tar is in the archive: it decides how the writes are cut.
+/// tar's position in the archive, which determines where writes are split.
 struct Archive {
     position: u64,
 }
@@ -37,7 +37,7 @@ impl Archive {
                 PlannedEntry::Directory(below) => self.directory(session, node, below)?,
             }
         }
-        // tar sets a directory's times and mode when it is done with what is in it.
+        // tar sets a directory's times and mode when it is done with its contents.
         session.files.set_times(node, planned.modified_seconds)?;
         session.files.set_permissions(node, 0o755)?;
         session.files.close(node)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the inputs that fuzzing begins with to fuzz/corpus, a folder for each target: what the project's own images, logs and tables hold,
-# and where mke2fs and debugfs are there what theirs do.
+# Writes the initial inputs of the fuzzer to fuzz/corpus, in a folder for each target: structures of the project's own images, logs
+# and tables and, if mke2fs and debugfs are installed, of images that these make.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -8,7 +8,7 @@ corpus="${1:-fuzz/corpus}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# A tree with everything in it, in images of each kind.
+# Makes images of each kind, with everything in them that a file system can have.
 foreign() {
     mkdir -p "$work/tree/dir/sub" "$work/tree/many"
     echo contents > "$work/tree/dir/file"

@@ -1,9 +1,9 @@
 //! The images that inputs damage: small, with everything in them that a file system can have, and
 //! always with the same bytes.
 //!
-//! They are made by this project's `mkfs` and engine, without threads that could do things in
-//! another order, and what a clock had its hand in is set to a fixed time. The order of the list is
-//! part of every stored input: new ones go to its end.
+//! They are made by this project's `mkfs` and engine, without threads, whose order could differ.
+//! Times are set to a fixed value. The order of the list is part of every stored input, so new
+//! images go to its end.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -37,9 +37,9 @@ pub const TIME_SECONDS: u32 = 1_700_000_000;
 
 /// An image.
 pub struct Base {
-    /// What it is called in documents and in names of inputs.
+    /// Its name in documents and in names of inputs.
     pub name: &'static str,
-    /// What kind of file system it is.
+    /// Its layout.
     pub layout: Layout,
     /// Whether it has a journal.
     pub has_journal: bool,
@@ -69,17 +69,17 @@ impl Base {
         }
     }
 
-    /// The one that an input's first byte chooses.
+    /// The image that an input's first byte chooses.
     pub fn chosen(input: &mut Input<'_>) -> &'static Base {
         Base::chosen_of(all(), input)
     }
 
-    /// The one of these that an input's first byte chooses.
+    /// The image of these that an input's first byte chooses.
     pub fn chosen_of(bases: &'static [Base], input: &mut Input<'_>) -> &'static Base {
         &bases[usize::from(input.byte()) % bases.len()]
     }
 
-    /// A device that holds the image; what is written to it is nobody else's.
+    /// A device with the image. What is written to it is not shared.
     pub fn device(&self) -> Arc<OverlayDevice> {
         Arc::new(OverlayDevice::new(self.bytes.clone()))
     }
@@ -94,19 +94,18 @@ impl Base {
         self.places.block_bytes
     }
 
-    /// How many kinds of places it has, and how many places of each.
+    /// For each kind of places, how many there are.
     pub fn places(&self) -> impl Iterator<Item = usize> {
         self.places.kinds.iter().map(|(_, places)| places.len())
     }
 
-    /// A part of the image that means something, by a byte for its kind and one for its number.
+    /// A meaningful part of the image, chosen by one byte for its kind and one for its number.
     pub(crate) fn place(&self, input: &mut Input<'_>) -> Option<Range<u64>> {
         let (_, places) = input.pick(&self.places.kinds)?;
         input.pick(places).cloned()
     }
 
-    /// A number that a field may be tried with: one that means something in the image, or the
-    /// input's own.
+    /// A number to put into a field: one that means something in the image, or the input's own.
     pub(crate) fn number(&self, input: &mut Input<'_>) -> u32 {
         match input.byte() {
             choice if usize::from(choice) < self.places.numbers.len() => {
@@ -165,7 +164,7 @@ fn with_journal(features: JournalFeatures) -> impl FnOnce(&mut Mkfs) {
     }
 }
 
-/// How base images, and those with damages, are mounted: nothing happens because of the time.
+/// Options for mounts of base images, sound or damaged, under which nothing depends on the time.
 pub fn mount_options(ordering: Ordering) -> MountOptions {
     MountOptions {
         ordering,
@@ -180,14 +179,14 @@ pub fn mount_options(ordering: Ordering) -> MountOptions {
     }
 }
 
-/// A new file system with a tree in it.
+/// Makes a new file system with a tree in it.
 fn filled(mkfs: &Mkfs, size_bytes: usize) -> MemoryDevice {
     let device = Arc::new(MemoryDevice::new(size_bytes));
     let made = usual()
         .make(mkfs, &*device)
         .expect("the options of a base image");
     let has_journal = has(&made, "has_journal");
-    // Indexes of directories are made under journals only.
+    // Directories get an index only under a journal.
     let ordering = match has_journal {
         true => Ordering::JOURNAL_FULL,
         false => Ordering::ASYNC,
@@ -205,7 +204,7 @@ fn filled(mkfs: &Mkfs, size_bytes: usize) -> MemoryDevice {
     image
 }
 
-/// What a new file or directory is to be.
+/// The attributes of a new file or directory.
 pub fn new_inode(file_type: FileType, target: &[u8]) -> NewInode<'_> {
     NewInode {
         file_type,
@@ -222,7 +221,7 @@ fn has(made: &Info, feature: &str) -> bool {
     made.features.iter().any(|name| name == feature)
 }
 
-/// A tree with everything in it.
+/// Makes a tree with everything in it.
 fn fill(engine: &Engine, made: &Info) {
     let block_bytes = u64::from(made.block_bytes);
     let make = |directory: InodeNumber, name: &str, file_type: FileType, target: &[u8]| {
@@ -241,7 +240,7 @@ fn fill(engine: &Engine, made: &Info) {
     write(file, 0, b"contents");
     let large = make(directory, "large", FileType::Regular, b"");
     write(large, 0, &vec![b'x'; 20_000]);
-    // A block behind each level of indirect blocks.
+    // One block that each level of indirect blocks maps.
     let sparse = make(below, "sparse", FileType::Regular, b"");
     let per_map = block_bytes / 4;
     for block in [
@@ -273,7 +272,8 @@ fn fill(engine: &Engine, made: &Info) {
     }
 }
 
-/// Attributes in inodes, in a block, in a block that two files share, and access control lists.
+/// Sets attributes in inodes, in a block, and in a block that two files share, and access control
+/// lists.
 fn attributes(engine: &Engine, file: InodeNumber, large: InodeNumber, directory: InodeNumber) {
     let set = |inode: InodeNumber, name: &str, value: &[u8]| {
         let mode = SetXattrMode::Any;
@@ -299,7 +299,7 @@ fn attributes(engine: &Engine, file: InodeNumber, large: InodeNumber, directory:
     set(directory, "system.posix_acl_default", &acl);
 }
 
-/// An image under change: its superblock, and where its inodes are.
+/// Edits an image, using its superblock and the places of its inodes.
 struct Edit<'d> {
     device: &'d MemoryDevice,
     sb: Superblock,
@@ -347,7 +347,7 @@ impl Edit<'_> {
         written.expect("a place of the image");
     }
 
-    /// The first inode for files of this type and size.
+    /// The first inode of a file of this type and size.
     fn of_type(&self, file_type: FileType, size: u64) -> InodeNumber {
         let last = InodeNumber(self.sb.inodes_count);
         let mut numbers = (self.sb.first_inode + 1).through(last);
@@ -358,7 +358,7 @@ impl Edit<'_> {
         found.expect("the tree has one")
     }
 
-    /// Makes the entry that names an inode an unused one.
+    /// Makes the entry that names an inode unused.
     fn remove_name(&self, number: InodeNumber) {
         for directory in InodeNumber::FIRST.through(InodeNumber(self.sb.inodes_count)) {
             let inode = self.inode(directory);
@@ -383,7 +383,7 @@ impl Edit<'_> {
     }
 }
 
-/// Sets every time to the same.
+/// Sets all times to the same value.
 fn without_times(device: &MemoryDevice) {
     let edit = Edit::of(device);
     let seconds = TIME_SECONDS.to_le_bytes();
@@ -418,7 +418,8 @@ fn without_times(device: &MemoryDevice) {
     edit.write(SUPERBLOCK_OFFSET, raw.as_bytes());
 }
 
-/// As mke2fs and the kernel do it where there is room: the engine puts new attributes into blocks.
+/// Puts attributes into an inode, as mke2fs and the kernel do if there is room. The engine puts new
+/// ones into blocks.
 fn put_attributes_into_an_inode(device: &MemoryDevice) {
     let edit = Edit::of(device);
     let large = edit.of_type(FileType::Regular, 20_000);
@@ -443,7 +444,7 @@ fn put_attributes_into_an_inode(device: &MemoryDevice) {
     edit.write(edit.inode_at(large) + start as u64, &body);
 }
 
-/// The log as it was when it was new.
+/// Makes the log what it was when it was new.
 fn empty_log(device: &MemoryDevice) {
     let place = journal_host().place(device).expect("a sound image");
     let place = place.expect("an image with a journal");
@@ -457,10 +458,11 @@ fn empty_log(device: &MemoryDevice) {
     journal.write_tail(0, Sequence(1)).expect("memory");
 }
 
-/// As a power cut under soft updates leaves it: in use, with blocks and an inode that nobody has.
+/// The image as a power cut under soft updates leaves it: in use, with blocks and an inode that
+/// nothing refers to.
 fn crashed(device: MemoryDevice) -> MemoryDevice {
     let shared = Arc::new(device);
-    // Nothing but the superblock is written, and that before the mount is over.
+    // Only the superblock is written, and that is done when the mount returns.
     let mounted = Engine::mount(
         shared.clone(),
         usual().layout(),
@@ -476,8 +478,8 @@ fn crashed(device: MemoryDevice) -> MemoryDevice {
     device
 }
 
-/// With two inodes on the list of orphans: one that has no name any more, one whose truncation was
-/// not finished.
+/// The image with two orphans: an inode that has no name any more, and one whose truncation was not
+/// finished.
 fn orphaned(device: MemoryDevice) -> MemoryDevice {
     let edit = Edit::of(&device);
     let large = edit.of_type(FileType::Regular, 20_000);
@@ -494,7 +496,7 @@ fn orphaned(device: MemoryDevice) -> MemoryDevice {
     device
 }
 
-/// With three transactions in its log that are not at home.
+/// The image with three transactions in its log that are not at home.
 fn logged(device: MemoryDevice) -> MemoryDevice {
     let edit = Edit::of(&device);
     let place = journal_host().place(&device).expect("a sound image");
@@ -544,7 +546,7 @@ fn logged(device: MemoryDevice) -> MemoryDevice {
     device
 }
 
-/// The mechanism that an input's byte chooses: journals only where there is one.
+/// The mechanism that an input's byte chooses. Journals are chosen only if the image has one.
 pub fn ordering(choice: u8, has_journal: bool) -> Ordering {
     let plain = [Ordering::SOFT, Ordering::ASYNC, Ordering::SYNC];
     let modes = [
@@ -566,7 +568,7 @@ pub fn ordering(choice: u8, has_journal: bool) -> Ordering {
 mod tests {
     use super::*;
 
-    /// Images that were made twice.
+    /// Asserts that images made twice are the same.
     pub(super) fn assert_same(made: &[Base], again: &[Base]) {
         for (one, other) in made.iter().zip(again) {
             let (one, other) = (one.bytes(), other.bytes());

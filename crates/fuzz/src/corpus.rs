@@ -1,4 +1,4 @@
-//! Inputs to begin with: what sound images, logs and tables hold, and lists of damages that reach
+//! Initial inputs: structures of sound images, logs and tables, and lists of damages that reach
 //! every kind of place.
 
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::base::{self, Base};
 use crate::places::{Places, What};
 use crate::targets::extents::{BLOCK_BYTES, NODES, NODES_AT};
 
-/// A target's name, what the input is made of, and the input.
+/// A target's name, a description of the input, and the input.
 pub type Seed = (&'static str, String, Vec<u8>);
 
-/// Inodes, and blocks of each kind, that are taken of one image.
+/// The most inodes, and the most blocks of each kind, that are taken from one image.
 const OF_EACH: usize = 12;
 
-/// The inputs that need no other image.
+/// The inputs that need no foreign image.
 pub fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (number, base) in base::all().iter().enumerate() {
@@ -39,7 +39,7 @@ pub fn seeds() -> Vec<Seed> {
     seeds
 }
 
-/// The structures of a sound image, for the targets that want them one by one.
+/// The structures of a sound image, for the targets that take a single one.
 pub fn of_image(name: &str, bytes: &[u8]) -> Vec<Seed> {
     let places = Places::of(bytes);
     let part = |range: &std::ops::Range<u64>| &bytes[range.start as usize..range.end as usize];
@@ -97,7 +97,7 @@ pub fn of_image(name: &str, bytes: &[u8]) -> Vec<Seed> {
     seeds
 }
 
-/// Sound trees of extents: a leaf in the inode, and one of two levels below it.
+/// Sound trees of extents: one with a leaf in the inode, and one with two levels below it.
 pub fn trees() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     let node = |depth: u16, entries: &[[u32; 3]], size: usize| {
         let room = (size / 12 - 1) as u16;
@@ -107,7 +107,8 @@ pub fn trees() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         bytes.resize(size, 0);
         bytes
     };
-    // Entries: the file's block; the length or the node; the place. Every block is a free one.
+    // Entries: the file's block; the length or the node; the block on the disk. All blocks are free
+    // ones.
     let unwritten = u32::from(extent::WRITTEN_MAX) + 3;
     let places = NODES_AT + NODES;
     let below = |block: u32, number: u32| [block, NODES_AT + number, 0];
@@ -127,8 +128,7 @@ pub fn trees() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     [("leaf", node(0, &few, root)), ("two-levels", two.concat())].into_iter()
 }
 
-/// For each kind of place one damage by each method, and the image as it is; two orderings for a
-/// mount.
+/// The sound image, and for each kind of place one damage by each method. Two orderings for mounts.
 fn damages([check, mount]: [&'static str; 2], number: u8, base: &Base) -> Vec<Seed> {
     let mut lists = vec![("sound".to_owned(), Vec::new())];
     for (kind, places) in base.places().enumerate() {
@@ -161,7 +161,7 @@ fn damages([check, mount]: [&'static str; 2], number: u8, base: &Base) -> Vec<Se
     seeds
 }
 
-/// Logs with every kind of checksum, and records of every kind.
+/// Logs with each kind of checksum, and with each kind of record.
 fn replays() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for base in 0..4_u8 {
@@ -205,12 +205,12 @@ fn acls() -> Vec<Seed> {
         .into()
 }
 
-/// A piece of a disk: the sector's number, and what is in it.
+/// A piece of a disk: the sector's number, and the bytes.
 fn piece(sector: u8, bytes: &[u8]) -> Vec<u8> {
     [&[sector][..], &(bytes.len() as u16).to_le_bytes(), bytes].concat()
 }
 
-/// An entry of a PC's table.
+/// An entry of a PC's partition table.
 fn entry(kind: u8, first: u32, sectors: u32) -> Vec<u8> {
     let head = [0, 0, 0, 0, kind, 0, 0, 0];
     [&head[..], &first.to_le_bytes(), &sectors.to_le_bytes()].concat()
@@ -227,7 +227,7 @@ fn tables() -> Vec<Seed> {
     let chain = mbr(&[entry(0x83, 2, 10), entry(0x05, 20, 30)]);
     let last = mbr(&[entry(0x83, 2, 10)]);
     let slice = mbr(&[entry(0xa5, 0, 200)]);
-    // The whole disk is `c`, and begins where the slice does.
+    // `c` is the whole disk, and begins where the slice does.
     let label_entry = |sectors: u32, first: u32, kind: u8| {
         let tail = [0, 0, 0, 0, kind, 8, 16, 0];
         [&sectors.to_le_bytes()[..], &first.to_le_bytes(), &tail].concat()
@@ -283,7 +283,7 @@ fn tables() -> Vec<Seed> {
     ]
 }
 
-/// A header without its checksums, which the target puts right.
+/// A header without checksums, which the target adds.
 fn gpt(entries_at: u64, entries: u32) -> Vec<u8> {
     let mut header = vec![0; 92];
     header[..8].copy_from_slice(b"EFI PART");
@@ -310,7 +310,7 @@ fn gpt_entries() -> Vec<u8> {
     [one(1, 8, 20), one(2, 21, 22), vec![0; 256]].concat()
 }
 
-/// Steps of a program: two groups, each operation of the protocol, and nonsense.
+/// Steps of a program: two groups, each operation of the protocol, and malformed messages.
 fn groups() -> Vec<Seed> {
     let say =
         |count: u8, op: u8, choices: &[u8]| [&[count << 4 | 4, 0, 0, op][..], choices].concat();
@@ -368,7 +368,7 @@ fn logs() -> Vec<Seed> {
         &[1, 0, 1, 2, 0, 0, 0],
     ]
     .concat();
-    // Three stretches, of which the last lies behind the device's end.
+    // Three stretches, the last of them beyond the device's end.
     let stretches = vec![1, 0, 1, 1, 2, 2, 64, 0, 5, 10, 0, 80, 64, 0];
     let mut seeds = vec![
         ("write_log", "composed".to_owned(), composed),

@@ -1,8 +1,8 @@
-//! Damages to a base image, out of an input.
+//! Damages to a base image, read from an input.
 //!
-//! A damage is five bytes and what its method wants beside: the kind of place, which of that kind,
-//! the offset in it (two bytes), and the method. What the bytes choose from is counted around, so
-//! that every input is a list of damages.
+//! A damage takes five bytes, and more for some methods: the kind of place, its number within the
+//! kind, the offset in the place (two bytes), and the method. Choices are taken modulo what there
+//! is, so every input is a list of damages.
 
 use backstitch_device::BlockDevice;
 
@@ -12,7 +12,7 @@ use crate::base::Base;
 /// The most damages of one input.
 const MOST: usize = 48;
 
-/// Does the damages that an input lists, to its end, to a device that holds the base image.
+/// Applies all damages that an input lists to a device with the base image.
 pub fn all(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) {
     for _ in 0..MOST {
         if input.is_empty() {
@@ -22,7 +22,7 @@ pub fn all(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) {
     }
 }
 
-/// Two thirds of all damages should be small, for a whole block of garbage is found at once.
+/// Two thirds of all damages should be small, since a whole block of garbage is noticed at once.
 fn one(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) {
     let Some(place) = base.place(input) else {
         return;
@@ -43,11 +43,11 @@ fn one(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) {
         _ => random(room, input.byte()),
     };
     let bytes = &bytes[..bytes.len().min(room)];
-    // Every place lies on the device, and a device in memory does not fail.
+    // Every place is on the device, and a device in memory does not fail.
     device.write(at, bytes).expect("a place of the base image");
 }
 
-/// The first bytes of a number, or the last ones the other way round where the method says so.
+/// The first bytes of a number or, if the method says so, the last ones in reverse order.
 fn in_order(mut bytes: [u8; 4], length: usize, method: u8) -> Vec<u8> {
     if method & 0x80 != 0 {
         bytes[..length].reverse();
@@ -64,7 +64,7 @@ fn changed(device: &dyn BlockDevice, at: u64, length: usize, by: u8) -> Vec<u8> 
     bytes
 }
 
-/// What another place holds.
+/// The bytes of another place.
 fn copied(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice, room: usize) -> Vec<u8> {
     let Some(from) = base.place(input) else {
         return Vec::new();
@@ -73,7 +73,7 @@ fn copied(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice, room: us
     changed(device, from.start, length as usize, 0)
 }
 
-/// Bytes that look like nothing.
+/// Pseudo-random bytes.
 fn random(length: usize, seed: u8) -> Vec<u8> {
     let mut state = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let byte = || {

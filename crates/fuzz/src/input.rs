@@ -1,5 +1,4 @@
-//! Numbers out of an input's bytes. Behind the input's end there are zeros, so that every input
-//! says something.
+//! Reads numbers from an input's bytes. Zeros follow its end, so every input means something.
 
 /// The rest of an input.
 #[derive(Clone, Debug)]
@@ -50,7 +49,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// One of a list, chosen by a byte; `None` of an empty one.
+    /// An element of a list, chosen by a byte; `None` if the list is empty.
     pub fn pick<'t, T>(&mut self, list: &'t [T]) -> Option<&'t T> {
         let choice = usize::from(self.byte());
         list.get(choice.checked_rem(list.len())?)

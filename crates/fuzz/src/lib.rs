@@ -1,21 +1,21 @@
-//! What the fuzz targets do with their inputs.
+//! The fuzz targets.
 //!
-//! The fuzzer itself is in `fuzz/`, a workspace of its own that needs a nightly compiler. What is
-//! here needs none: the test `regressions` replays every input that once made a target fail, so
-//! that what was mended stays mended.
+//! The fuzzer itself is in `fuzz/`, a workspace of its own that needs a nightly compiler. This
+//! crate needs none: the test `regressions` runs every input that once made a target fail, so that
+//! what was fixed stays fixed.
 //!
 //! # A target
 //!
-//! A target is a function of bytes. It may do with them what it likes, and fails by a panic; the
-//! fuzzer's own limits on time and memory do the rest. Beside the panics of the code under test,
-//! each asserts what must hold for every input: what is parsed and written is the same, a second
-//! repair has nothing to do, a recovery of what was recovered changes nothing.
+//! A target is a function of bytes. It may do with them what it likes, and fails by a panic. The
+//! fuzzer limits time and memory. Apart from panics of the code under test, each target asserts
+//! what must hold for every input: what is parsed and written is the same, a second repair has
+//! nothing to do, a second recovery changes nothing.
 //!
 //! # Inputs
 //!
 //! Parsers take the bytes as they are. A whole image would be too large for a fuzzer to change to
-//! any effect: so the targets that want one take a number of a [base image](base), and a list of
-//! [damages](damage) to parts that mean something. Inputs stay a few dozen bytes long, and each
+//! any effect. So targets that need one take the number of a [base image](base), and a list of
+//! [damages](damage) to meaningful parts of it. Inputs are then a few dozen bytes long, and each
 //! byte counts. Base images are made by this project's own `mkfs` and engine, always with the same
 //! bytes.
 
@@ -28,11 +28,11 @@ pub mod targets;
 
 pub use input::Input;
 
-/// A target: its name, and what it does with an input.
+/// A target: its name and its function.
 pub struct Target {
-    /// The name, also that of its folders of inputs.
+    /// The name, also of its folders of inputs.
     pub name: &'static str,
-    /// Panics where something is wrong.
+    /// Runs an input. Panics if something is wrong.
     pub run: fn(&[u8]),
 }
 
@@ -108,7 +108,7 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// The target of that name.
+/// The target with this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -1,4 +1,4 @@
-//! Where in a sound image what lies.
+//! The meaningful parts of a sound image.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use backstitch_formats::journal_host;
 use backstitch_layout::tools::{Geography, Use};
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber, JournalLocation};
 
-/// How many blocks of a log are worth damaging: the first ones, where the transactions are.
+/// Blocks of a log worth damaging: the first ones, in which the transactions are.
 const LOG_BLOCKS: u32 = 24;
 
-/// Ranges of bytes that are of one kind.
+/// Ranges of bytes of the same kind.
 pub(crate) type Kind = Vec<Range<u64>>;
 
 /// What a place holds.
@@ -35,17 +35,17 @@ pub(crate) enum What {
     Anything,
 }
 
-/// Everything in an image that means something, and the numbers that mean something in it.
+/// All meaningful parts of an image, and numbers that mean something in it.
 pub(crate) struct Places {
-    /// By kind, none of them empty.
+    /// The parts by kind; no kind is empty.
     pub(crate) kinds: Vec<(What, Kind)>,
-    /// What fields may be tried with.
+    /// Numbers to put into fields.
     pub(crate) numbers: Vec<u32>,
     /// The size of a block.
     pub(crate) block_bytes: u64,
 }
 
-/// What is found on the way through the inodes.
+/// What the walk over the inodes finds.
 #[derive(Default)]
 struct Found {
     inodes: Kind,
@@ -80,7 +80,7 @@ impl Image<'_> {
         start..start + u64::from(self.sb.inode_size)
     }
 
-    /// The blocks that a pointer leads to: those of the map, and those of the file.
+    /// Finds the blocks to which a pointer leads: those of the map, and those of the file.
     fn walk(&self, pointer: u32, depth: usize, maps: &mut Kind, leaves: &mut Kind) {
         if pointer == 0 {
             return;
@@ -120,7 +120,7 @@ impl Image<'_> {
         }
         found.maps.append(&mut maps);
         if inode.is_directory() {
-            // The first block of an index is its root, which only looks like a block of entries.
+            // The first block of an index is its root, which merely looks like a block of entries.
             let is_indexed = inode.flags & backstitch_ext::format::inode::FLAG_INDEX != 0;
             let roots = usize::from(is_indexed).min(leaves.len());
             found.indexes.extend(leaves.drain(..roots));
@@ -132,13 +132,13 @@ impl Image<'_> {
 }
 
 impl Places {
-    /// The places that hold this.
+    /// The parts of this kind.
     pub(crate) fn holding(&self, what: What) -> &[Range<u64>] {
         let found = self.kinds.iter().find(|(kind, _)| *kind == what);
         found.map_or(&[], |(_, places)| places)
     }
 
-    /// Looks at a sound image by what its layout says of each block. `head` is the superblock.
+    /// Finds the parts of a sound image by the uses of its blocks. `head` is the superblock.
     pub(crate) fn by_use(
         geography: &dyn Geography,
         bytes: &[u8],
@@ -190,7 +190,7 @@ impl Places {
         }
     }
 
-    /// Looks at a sound image.
+    /// Finds the parts of a sound image.
     pub(crate) fn of(bytes: &[u8]) -> Places {
         let at = SUPERBLOCK_OFFSET as usize;
         let head: &[u8; SUPERBLOCK_SIZE] = bytes[at..at + SUPERBLOCK_SIZE]
@@ -271,7 +271,7 @@ fn journal(bytes: &[u8]) -> Kind {
         .collect()
 }
 
-/// Numbers that a field is worth being tried with: limits, and the numbers of things.
+/// Numbers worth putting into a field: limits, and numbers of existing things.
 fn numbers(image: &Image<'_>) -> Vec<u32> {
     let sb = &image.sb;
     let blocks = sb.blocks_count as u32;

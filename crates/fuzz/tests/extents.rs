@@ -1,11 +1,11 @@
-//! Trees of extents with a few bytes changed: nothing panics, and reading comes to an end.
+//! Trees of extents with a few changed bytes: nothing panics, and reading ends.
 
 use backstitch_fuzz::corpus;
 use backstitch_fuzz::targets::extents::{BLOCK_BYTES, run};
 
-/// Bytes of a root, in its inode.
+/// Bytes of a root in its inode.
 const ROOT_BYTES: usize = 60;
-/// Trees that are tried of each sound one.
+/// Variations of each sound tree that are tried.
 const TRIES: usize = 400;
 
 #[test]
@@ -16,8 +16,8 @@ fn a_damaged_tree_is_read_to_an_end() {
         for _ in 0..TRIES {
             let mut tree = sound.clone();
             for _ in 0..random.usize(1..4) {
-                // The root, or a node behind it; mostly its header and first entries, on which all
-                // the rest hangs.
+                // The root or a node after it; mostly the header and the first entries, on which
+                // the rest depends.
                 let node = match random.usize(..=tree.len() / BLOCK_BYTES) {
                     0 => 0,
                     number => ROOT_BYTES + (number - 1) * BLOCK_BYTES,

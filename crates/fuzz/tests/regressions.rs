@@ -1,8 +1,8 @@
-//! Every input that once made a target fail, and every input that fuzzing begins with: on the
+//! Runs every input that once made a target fail, and every initial input of the fuzzer, on the
 //! ordinary compiler, in every test run.
 //!
-//! And inputs drawn at random from those: `INPUTS` of each target, `SEED` says which, `TARGETS`
-//! names the targets.
+//! Also runs random variations of these: `INPUTS` for each target, with the seed `SEED`, for the
+//! targets named in `TARGETS`.
 //!
 //! `regressions/TARGET/NAME` is such an input as the fuzzer wrote it (see the user guide on how to
 //! add one). `BACKSTITCH_INPUT=TARGET:FILE` runs one of your own instead.
@@ -18,14 +18,14 @@ use std::{env, fs};
 use backstitch_fuzz::corpus::Seed;
 use backstitch_fuzz::{TARGETS, corpus, target};
 
-/// Far more than any input takes, on a busy machine too.
+/// Far longer than any input takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Panics of any thread: those of an engine's own threads are not the caller's.
+/// Counts panics of all threads, since an engine's own threads do not panic in the caller.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// What is wrong where an input is run: it panics, or somebody did meanwhile, or it does not come
-/// to an end.
+/// The failure of an input, if there is one: it panics, another thread panicked meanwhile, or it
+/// takes too long.
 fn failure((name, what, bytes): &Seed) -> Option<String> {
     let run = target(name).expect("a target of that name").run;
     let (done, wait) = mpsc::channel();
@@ -41,8 +41,8 @@ fn failure((name, what, bytes): &Seed) -> Option<String> {
     (PANICS.load(Ordering::SeqCst) != panics).then(|| format!("{name}: {what} panics"))
 }
 
-/// Runs inputs, as many at a time as there are processors; what fails. A panic may be another
-/// input's, so those that ran meanwhile are run once more alone.
+/// Runs inputs, as many at a time as there are processors. Returns the failures. A panic may be
+/// that of another input, so those that ran at the time are run again alone.
 fn failures(inputs: &[Seed]) -> Vec<String> {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -69,7 +69,7 @@ fn failures(inputs: &[Seed]) -> Vec<String> {
         .filter_map(|(input, _)| failure(input))
         .collect();
     match alone.is_empty() {
-        // It happens only beside others, or not always.
+        // The failure happens only together with others, or not always.
         true => suspects.into_iter().map(|(_, what)| what).collect(),
         false => alone,
     }
@@ -132,7 +132,7 @@ fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
     })
 }
 
-/// One that is there, with a few bytes changed, taken out or put in, or with the end of another.
+/// A known input with a few bytes changed, inserted or removed, or with the end of another one.
 fn drawn(known: &[Seed], rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = known[rng.usize(..known.len())].2.clone();
     for _ in 0..rng.usize(1..6) {

@@ -17,7 +17,7 @@ use crate::places::Places;
 
 const SIZE_BYTES: usize = 3 << 20;
 
-/// All of them. The order is part of every stored input: new ones go to the end.
+/// All of them. The order is part of every stored input, so new ones go to the end.
 pub fn all() -> &'static [Base] {
     static BASES: OnceLock<Vec<Base>> = OnceLock::new();
     BASES.get_or_init(make_all)
@@ -59,10 +59,10 @@ fn filled(kind: &str, feature: Option<&str>, block_bytes: u32) -> Filled {
     (layout, device)
 }
 
-/// As a power cut under soft updates leaves it: in use, with an inode that has no name.
+/// The image as a power cut under soft updates leaves it: in use, with an inode that has no name.
 fn crashed((layout, device): Filled) -> Filled {
     let options = mount_options(Ordering::SOFT);
-    // Nothing but the superblock is written, and that before the mount is over.
+    // Only the superblock is written, and that is done when the mount returns.
     let mounted = Engine::mount(device.clone(), layout.layout(), &options);
     drop(mounted.expect("a sound image"));
     let sb = parse(&device);
@@ -104,7 +104,7 @@ fn inode_at(sb: &Superblock, number: u32) -> u64 {
     fragment * u64::from(sb.fragment_bytes) + offset as u64
 }
 
-/// Sets every time to the same, and what is drawn at random.
+/// Sets all times, and random numbers, to the same value.
 fn without_times(device: &MemoryDevice) {
     let sb = parse(device);
     let zero = |at: u64, len: usize| {
@@ -137,7 +137,7 @@ fn without_times(device: &MemoryDevice) {
     }
 }
 
-/// Numbers that a field is worth being tried with: limits, and the numbers of things.
+/// Numbers worth putting into a field: limits, and numbers of existing things.
 fn numbers(sb: &Superblock, bytes: &[u8]) -> Vec<u32> {
     let fragments = sb.fragments as u32;
     let mut numbers = vec![

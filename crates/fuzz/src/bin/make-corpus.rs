@@ -1,5 +1,6 @@
-//! `make-corpus DIRECTORY [IMAGE...]`: writes the inputs that a fuzzer begins with, a folder for
-//! each target. Images are sound ones of ext2 or ext3 whose structures are to be among them.
+//! `make-corpus DIRECTORY [IMAGE...]`: writes the initial inputs of a fuzzer, in a folder for each
+//! target. The structures of the images, which must be sound ones of ext2 or ext3, are added to
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

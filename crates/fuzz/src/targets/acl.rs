@@ -5,7 +5,7 @@ use backstitch_ext::format::posix_acl::Acl;
 
 use crate::Input;
 
-/// What is read in one form is written in both, and read again.
+/// An ACL read in one form can be written in both forms and read again.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mode = input.word() & 0o7777;

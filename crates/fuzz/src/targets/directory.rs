@@ -11,8 +11,8 @@ use backstitch_layout::InodeNumber;
 
 use crate::Input;
 
-/// Entries lie in the block one behind the other, and what a search finds a look at each entry
-/// finds too.
+/// Entries are in the block one after the other, and a search finds the same as a scan of all
+/// entries.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let most_inodes = input.number();
@@ -49,7 +49,7 @@ pub fn run(bytes: &[u8]) {
     index(block, logical);
 }
 
-/// An index block whose numbers are possible keeps what is put into it.
+/// An index block with possible numbers keeps the entries that are added to it.
 fn index(block: &[u8], logical: u64) {
     let root = Root::parse(block, MAX_INDIRECT_LEVELS_LARGE);
     let _ = is_unused(block);

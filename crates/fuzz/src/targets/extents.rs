@@ -1,7 +1,7 @@
-//! A file of ext4, mapped by a tree that may be anything.
+//! A file of ext4 with an arbitrary tree of extents.
 //!
-//! The input is the root (the 60 bytes of an inode's pointers) and up to eight blocks, which lie
-//! from [`NODES_AT`] on.
+//! The input is the root (the 60 bytes of an inode's pointers) and up to eight blocks, which are
+//! put at [`NODES_AT`] and after it.
 
 use std::sync::OnceLock;
 
@@ -19,20 +19,20 @@ use backstitch_vfs::{Engine, FileType, InodeNumber, Seek};
 use crate::Input;
 use crate::base::{self, Base, mount_options};
 
-/// The first block of the input's; free in the base image.
+/// The first of the input's blocks. They are free in the base image.
 pub const NODES_AT: u32 = 1300;
-/// The most blocks that an input has.
+/// The most blocks of an input.
 pub const NODES: u32 = 8;
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 1024;
 /// The file's size: as many blocks as a tree can map.
 const SIZE_BYTES: u64 = (1 << 32) * BLOCK_BYTES as u64;
-/// Changes between data and holes that are followed.
+/// The most changes between data and holes that are followed.
 const CHANGES: usize = 400;
-/// Bytes that are read at a time.
+/// Bytes of a read.
 const READ_BYTES: usize = 8 * BLOCK_BYTES;
 
-/// Reading comes to an end, and tells the same of a part as of the whole.
+/// Reading ends, and shows the same of a part as of the whole.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (base, number) = base_file();
@@ -63,7 +63,7 @@ pub fn run(bytes: &[u8]) {
     let _ = engine.unmount();
 }
 
-/// What is read at once is what is read in parts.
+/// Reading at once shows the same as reading in parts.
 fn compare(engine: &Engine, inode: InodeNumber, at: u64) {
     let at = at.saturating_sub(BLOCK_BYTES as u64);
     let read = |at, len| {
@@ -110,7 +110,7 @@ fn superblock(device: &dyn BlockDevice) -> Superblock {
     Superblock::parse(&bytes, device.size_bytes()).expect("the base image is sound")
 }
 
-/// Where an inode is.
+/// The offset of an inode.
 fn place(device: &dyn BlockDevice, sb: &Superblock, number: InodeNumber) -> u64 {
     let mut table = vec![0; (sb.descriptor_blocks * sb.block_size) as usize];
     let start = sb.block_offset(group::descriptor_table_block(sb));
@@ -120,7 +120,7 @@ fn place(device: &dyn BlockDevice, sb: &Superblock, number: InodeNumber) -> u64 
     sb.block_offset(block) + at as u64
 }
 
-/// Makes the file one with the input's tree.
+/// Gives the file the input's tree.
 fn plant(input: &mut Input<'_>, number: InodeNumber, device: &OverlayDevice) {
     let write = |at, bytes: &[u8]| device.write(at, bytes).expect("in memory");
     let sb = superblock(device);

@@ -13,17 +13,17 @@ use backstitch_mechanisms::logs;
 use crate::base::{Base, TIME_SECONDS};
 use crate::{Input, damage};
 
-/// Findings that are told of an image are enough.
+/// The most findings that are shown.
 const SHOWN: usize = 8;
 
-/// What is repaired is clean, and nothing is left to repair; preening changes nothing where it may
-/// not.
+/// A repaired image is clean, and a second repair has nothing to do. A preening that refuses
+/// changes nothing.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     of_base(Base::chosen(&mut input), &mut input);
 }
 
-/// The same of this image, as the rest of the input says.
+/// The same for this base image, with the rest of the input.
 pub(crate) fn of_base(base: &Base, input: &mut Input<'_>) {
     let (layout, device) = (base.layout, base.device());
     damage::all(input, base, &*device);
@@ -47,7 +47,7 @@ pub(crate) fn of_base(base: &Base, input: &mut Input<'_>) {
     assert!(shown.is_empty(), "repaired again: {shown:?}");
 }
 
-/// What a check finds.
+/// The report of a check, if the image can be checked.
 pub(crate) fn check(layout: Layout, device: &dyn BlockDevice) -> Option<Report> {
     let options = CheckOptions {
         threads: Some(1),
@@ -68,7 +68,7 @@ fn options(mode: Mode) -> RepairOptions {
     }
 }
 
-/// Brings the journal home, or gives it up, as the command does before it checks.
+/// Replays the journal, or gives it up, as the command does before it checks.
 fn replay(device: &dyn BlockDevice) {
     if usual().layout().block_bytes(device).is_err()
         || journal_host().check_replayable(device).is_err()
@@ -90,7 +90,7 @@ fn replay(device: &dyn BlockDevice) {
             is_damaged: true,
             ..RecoveryMark::default()
         };
-        // Where that cannot be done either, the repair says why.
+        // If that fails too, the repair says why.
         let _ = journal_host().set_recovery(device, mark);
     }
 }
@@ -117,7 +117,7 @@ fn preen(layout: Layout, device: &dyn BlockDevice) {
     }
 }
 
-/// All that a device holds.
+/// All bytes of a device.
 pub(crate) fn contents(device: &dyn BlockDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.size_bytes() as usize];
     device.read(0, &mut bytes).expect("memory does not fail");

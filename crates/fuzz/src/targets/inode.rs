@@ -1,4 +1,4 @@
-//! Inodes. The input is one, of any length.
+//! Inodes. The input is an inode of any length.
 
 use backstitch_ext::format::Inode;
 use backstitch_ext::format::inode::{
@@ -6,7 +6,7 @@ use backstitch_ext::format::inode::{
 };
 use backstitch_ext::format::xattr;
 
-/// An inode is read, and its times and numbers survive being written.
+/// An inode's times and numbers stay the same when it is written and read again.
 pub fn run(bytes: &[u8]) {
     let Ok(inode) = Inode::parse(bytes) else {
         assert!(bytes.len() < BASE_SIZE);
@@ -34,7 +34,7 @@ pub fn run(bytes: &[u8]) {
         for has_extra in [false, true] {
             let (low, extra) = encode_time(time, has_extra);
             let read = decode_time(low, has_extra.then_some(extra));
-            // What a checker would take for a time before 1970 is not written.
+            // Times that a checker would take for ones before 1970 are not written.
             let is_misdated = (LAST_BEFORE_MISDATED + 1..3 << 32).contains(&time.seconds);
             assert!(
                 !has_extra || is_misdated || read == time,

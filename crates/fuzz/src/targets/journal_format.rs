@@ -13,10 +13,10 @@ use backstitch_journal::format::{
 
 use crate::Input;
 
-/// Blocks that a journal may have, in numbers of which none is worth more than another.
+/// Blocks of the journal. Any number would do.
 const BLOCKS: u32 = 4096;
 
-/// A record that is read says nothing that its block has no room for, and what is written is read
+/// A record that can be read claims no more than fits into its block. What is written can be read
 /// again.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);

@@ -1,8 +1,8 @@
-//! Bringing home what a journal holds.
+//! The replay of a journal.
 //!
-//! The input is the number of a base image, what the journal uses, and the records of its log:
-//! transactions that are whole, and records that are anything; then damages to the image, which may
-//! hit the log too.
+//! The input is the number of a base image, the journal's features, and the records of its log:
+//! whole transactions and arbitrary records. Damages to the image follow, which may hit the log
+//! too.
 
 use backstitch_device::{BlockDevice, Buffer};
 use backstitch_formats::journal_host;
@@ -19,15 +19,14 @@ use super::fsck::contents;
 use crate::base::{self, Base, TIME_SECONDS};
 use crate::{Input, damage};
 
-/// The most records of one input.
+/// The most records of an input.
 const RECORDS: usize = 24;
-/// The most copies or revocations in one record.
+/// The most copies or revocations of a record.
 const COPIES: u8 = 8;
-/// The marks that end the records of an input.
+/// The kind of record that ends the list in an input.
 const END: u8 = 0;
 
-/// What was brought home is at home: a second recovery finds nothing. What is refused is left as it
-/// was.
+/// After a replay a second one finds nothing. If the replay is refused, nothing was changed.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let journaled: Vec<&Base> = base::all().iter().filter(|base| base.has_journal).collect();
@@ -47,14 +46,14 @@ pub fn run(bytes: &[u8]) {
             !is_refused || contents(&*device) == before,
             "changed, and yet refused: {error}"
         );
-        // Where the log was given up the orphans are left for later.
+        // If the log was given up, the orphans are left for a later recovery.
         let later = recover(&*device, Damage::Skip).and_then(|_| recover(&*device, Damage::Skip));
         if later.is_err() {
             return;
         }
     }
     let after = contents(&*device);
-    // What came home may have been a damaged map of the journal itself.
+    // A block brought home may have been a damaged map of the journal itself.
     let Ok(again) = recover(&*device, Damage::Refuse) else {
         return;
     };
@@ -80,7 +79,7 @@ fn open(device: &dyn BlockDevice) -> Option<(JournalPlace, Journal<'_>)> {
     Some((place, journal))
 }
 
-/// What a journal may use: each kind of checksum, with block numbers of either width.
+/// Features of a journal: each kind of checksum, and both widths of block numbers.
 fn features(choice: u8) -> Features {
     let [compat, sums] = match choice % 4 {
         0 => [0, 0],
@@ -99,7 +98,7 @@ fn features(choice: u8) -> Features {
     }
 }
 
-/// Puts records into the log. An input without any leaves the log as the base image has it.
+/// Puts records into the log. Without any in the input, the log stays as it is in the base image.
 fn compose(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) {
     let uses = input.byte();
     if uses == END {
@@ -150,7 +149,7 @@ fn compose(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) {
         .expect("a sound image");
 }
 
-/// Copies of blocks as they are, with a few bytes of the input's.
+/// Copies of blocks as they are in the image, each with a few bytes from the input.
 fn transaction(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) -> Transaction {
     let counts = input.byte();
     let mut transaction = Transaction {
@@ -160,7 +159,7 @@ fn transaction(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) -> 
     for _ in 0..counts % COPIES {
         let home = home(input, base);
         let mut bytes = vec![0; base.block_bytes() as usize];
-        // A home that does not exist has zeros for a copy.
+        // The copy of a home that does not exist is zeros.
         let _ = device.read(home.saturating_mul(base.block_bytes()), &mut bytes);
         let at = usize::from(input.word()) % bytes.len();
         let change = input.byte();
@@ -178,7 +177,7 @@ fn transaction(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) -> 
     transaction
 }
 
-/// A block that means something, or any.
+/// A block in a meaningful part, or any block.
 fn home(input: &mut Input<'_>, base: &Base) -> u64 {
     match input.byte() % 4 {
         0 => input.long(),
@@ -202,7 +201,7 @@ fn revocations(
     revoke::encode(sb.block_bytes, sb.features, &checksums, sequence, &blocks).into()
 }
 
-/// A record of any kind, with any contents.
+/// A record of any kind with arbitrary contents.
 fn anything(input: &mut Input<'_>, block_bytes: u32, sequence: Sequence) -> Buffer {
     let kind = BlockKind::of(u32::from(input.byte() % 6)).unwrap_or(BlockKind::Commit);
     let mut block = Header::encode(kind, sequence).as_bytes().to_vec();

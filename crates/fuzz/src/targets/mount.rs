@@ -1,4 +1,4 @@
-//! A mount of a damaged image, and everything that one can do with it.
+//! A mount of a damaged image, and all operations on it.
 //!
 //! The input is the number of a base image, the ordering (1 byte), the number of operations and for
 //! each its kind and two choices (3 bytes), and damages. With no operations a fixed list of all
@@ -19,21 +19,20 @@ use crate::{Input, damage};
 
 /// The most operations of one input.
 const OPERATIONS: u8 = 48;
-/// The most directories that are looked into, and the most names of each that are followed.
+/// The most directories that are listed, and the most names of each that are followed.
 const DIRECTORIES: usize = 24;
 const NAMES: usize = 64;
-/// Bytes that are read of a file at once.
+/// Bytes of a read.
 const READ_BYTES: usize = 16 << 10;
 const KINDS: u8 = 26;
 
-/// Nothing panics; and an image in which nothing is wrong has nothing wrong after an orderly
-/// unmount.
+/// Nothing panics, and an image without faults has none after an orderly unmount.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     of_base(Base::chosen(&mut input), &mut input);
 }
 
-/// The same of this image, as the rest of the input says.
+/// The same for this base image, with the rest of the input.
 pub(crate) fn of_base(base: &Base, input: &mut Input<'_>) {
     let how = input.byte();
     let operations = operations(input);
@@ -45,7 +44,7 @@ pub(crate) fn of_base(base: &Base, input: &mut Input<'_>) {
     let Ok(engine) = Engine::mount(device.clone(), base.layout.layout(), &options) else {
         return;
     };
-    // A journal that the ordering does not write makes it read-only too.
+    // An ordering that does not write the image's journal makes it read-only too.
     let is_writable = engine.read_only_reason().is_none();
     let mut session = Session::new(&engine);
     session.walk();
@@ -88,7 +87,7 @@ fn operations(input: &mut Input<'_>) -> Vec<Operation> {
         .collect()
 }
 
-/// Something that has a name.
+/// An object that was found by a name.
 #[derive(Clone)]
 struct Object {
     inode: InodeNumber,
@@ -97,7 +96,7 @@ struct Object {
     is_directory: bool,
 }
 
-/// Somebody who uses the mount. No answer is wrong here: only not to answer is.
+/// A user of the mount. Every answer is right, but there must be one.
 struct Session<'e> {
     engine: &'e Arc<Engine>,
     objects: Vec<Object>,
@@ -119,7 +118,7 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Looks at everything that can be reached, and remembers it.
+    /// Reads everything that can be reached, and remembers it.
     fn walk(&mut self) {
         let mut seen = vec![self.engine.root()];
         let mut next = 0;
@@ -251,7 +250,7 @@ impl<'e> Session<'e> {
                 };
                 let _ = engine.rename(directory, name, to.directory, &to.name, mode);
             }
-            // An index grows.
+            // Makes an index grow.
             11 => (0..other % 40).for_each(|n| self.create(FileType::Regular, one, 150 + n)),
             _ => engine.forget(inode, 1),
         }
@@ -320,7 +319,7 @@ impl<'e> Session<'e> {
         let _ = (self.engine).set_xattr(inode, name, &value, SetXattrMode::Any);
     }
 
-    /// Something is written after something else.
+    /// Writes to a file under a patchgroup that comes after another one.
     fn order(&self, inode: InodeNumber, other: u8) {
         let engine = self.engine;
         let (Ok(before), Ok(after)) = (engine.group_create(), engine.group_create()) else {
@@ -340,7 +339,7 @@ impl<'e> Session<'e> {
     }
 }
 
-/// Offsets in every level of a map, and behind it.
+/// An offset that some level of the map covers, or one beyond all.
 fn offset(choice: u8) -> u64 {
     let below = u64::from(choice >> 3);
     match choice % 8 {

@@ -1,8 +1,8 @@
 //! Partition tables.
 //!
 //! The input is the size of the disk in sectors (2 bytes), and pieces of it: a sector's number (1
-//! byte, from the end where the highest bit is set), how many bytes (2 bytes), and the bytes.
-//! Checksums of a GPT are put right where a bit of the first byte asks for it.
+//! byte; counted from the end if the highest bit is set), a length (2 bytes), and the bytes. A bit
+//! of the first byte asks for the right checksums of a GPT.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use backstitch_device::partition::{PartitionDevice, PartitionTable};
 use crate::Input;
 
 const SECTOR_BYTES: usize = 512;
-/// No disk is larger.
+/// The largest disk, in sectors.
 const MOST_SECTORS: usize = 512;
-/// Bytes of a GPT's entries that are summed.
+/// The most bytes of a GPT's entries over which a checksum is computed.
 const MOST_ENTRY_BYTES: usize = 1 << 16;
 
-/// Every partition that is told lies on the disk, and can be read to its end.
+/// Every partition that is found is on the disk, and can be read to its end.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let how = input.byte();
@@ -87,7 +87,7 @@ fn crc32(bytes: &[u8]) -> [u8; 4] {
     (!sum).to_le_bytes()
 }
 
-/// Gives the header in a sector its checksums, of the entries that it names too.
+/// Sets the checksums of the header in a sector, and of the entries that it names.
 fn sum_gpt(disk: &mut [u8], sector_bytes: usize, sector: usize) {
     let at = sector * sector_bytes;
     let Some(header) = disk.get(at..at + sector_bytes) else {
@@ -109,7 +109,7 @@ fn sum_gpt(disk: &mut [u8], sector_bytes: usize, sector: usize) {
     header[16..20].copy_from_slice(&sum);
 }
 
-/// Makes the second sector a label of BSD, with the right checksum.
+/// Makes the second sector a BSD label with the right checksum.
 fn sum_label(disk: &mut [u8]) {
     const MAGIC: [u8; 4] = 0x8256_4557_u32.to_le_bytes();
     let Some(label) = disk.get_mut(SECTOR_BYTES..2 * SECTOR_BYTES) else {

@@ -1,8 +1,8 @@
-//! The socket by which programs order what they do: whatever they say, the server answers the next
-//! one.
+//! The socket through which programs order their changes. Whatever they send, the server answers
+//! the next program.
 //!
-//! The input is a list of steps: groups are made and closed, messages sent with any bytes and with
-//! descriptors of groups and of other things.
+//! The input is a list of steps: groups are made and closed, and messages are sent with arbitrary
+//! bytes and with descriptors of groups and of other things.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -25,12 +25,12 @@ use crate::{Input, base::new_inode};
 
 /// The most steps of one input.
 const STEPS: usize = 32;
-/// Descriptors in one message: more than the server takes.
+/// The most descriptors in a message: more than the server accepts.
 const DESCRIPTORS: usize = 6;
-/// An answer that is due comes sooner.
+/// The longest time for an answer that must come.
 const PATIENCE_SECONDS: i64 = 10;
 
-/// Does the steps, and then makes a group as every program would.
+/// Does the steps, then makes a group as any program would.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let _ = decode_answer(bytes);
@@ -64,9 +64,9 @@ struct Session<'s> {
     name: &'s [u8],
     engine: &'s Arc<Engine>,
     groups: Vec<OwnedFd>,
-    /// Connections whose answer may take its time.
+    /// Connections on which an answer need not come at once.
     pending: Vec<OwnedFd>,
-    /// A descriptor of something else.
+    /// A descriptor that is not a group's.
     other: OwnedFd,
 }
 
@@ -78,7 +78,7 @@ impl Session<'_> {
         Ok(socket)
     }
 
-    /// A group as libraries make one.
+    /// Makes a group as the libraries do.
     fn create(&mut self) -> io::Result<()> {
         let socket = self.connect()?;
         send_request(&socket, Op::Create, b"", &[socket.as_fd()])?;
@@ -112,7 +112,7 @@ impl Session<'_> {
         }
     }
 
-    /// Something that groups can be about.
+    /// Changes a file, so that groups have something to order.
     fn change(&self, step: u8) {
         let name = [b"changed ".as_slice(), &[b'a' + step / 16]].concat();
         let new = new_inode(backstitch_vfs::FileType::Regular, b"");
@@ -123,8 +123,7 @@ impl Session<'_> {
         }
     }
 
-    /// Sends a message on a connection of its own, and waits for the answer where there must be
-    /// one.
+    /// Sends a message on a new connection, and waits for the answer if there must be one.
     fn say(&mut self, message: &[u8], choices: &[u8]) -> io::Result<()> {
         let socket = self.connect()?;
         let descriptors: Vec<BorrowedFd<'_>> = choices
@@ -150,7 +149,7 @@ impl Session<'_> {
     }
 }
 
-/// What the server says; an error where it says no.
+/// The server's answer; an error if it refuses.
 fn answer(socket: &OwnedFd) -> io::Result<i32> {
     let patience = Timespec {
         tv_sec: PATIENCE_SECONDS,

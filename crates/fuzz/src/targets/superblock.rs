@@ -1,4 +1,4 @@
-//! The superblock of ext2, and the group descriptors behind it.
+//! The superblock of ext2, and the group descriptors after it.
 //!
 //! The input is the size of the device in blocks of 1 KiB (4 bytes), a superblock, and descriptors.
 
@@ -11,10 +11,10 @@ use zerocopy::IntoBytes;
 
 use crate::Input;
 
-/// Groups that are looked at, from both ends.
+/// Groups that are checked, from both ends.
 const GROUPS: u32 = 32;
 
-/// What a superblock says is possible on its device, whatever it says.
+/// Whatever a superblock says, if it is accepted then it is possible on its device.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let device_bytes = u64::from(input.number()) << 10;
@@ -38,7 +38,7 @@ pub fn run(bytes: &[u8]) {
     descriptors(&sb, input.rest());
 }
 
-/// Every place that is computed lies on the device.
+/// Every place computed from it is on the device.
 fn geometry(sb: &Superblock, device_bytes: u64) {
     let bits = sb.block_size_bits;
     assert!(sb.blocks_count << bits <= device_bytes);
@@ -55,7 +55,7 @@ fn geometry(sb: &Superblock, device_bytes: u64) {
         let (block, offset) = group::descriptor_location(sb, number);
         assert!(offset + sb.desc_size as usize <= sb.block_size as usize);
         assert!(sb.is_valid_pointer(block) || has_table_in_pieces);
-        // With `meta_bg`, which cannot be mounted, the table is not where it is otherwise.
+        // With `meta_bg`, which cannot be mounted, the table is in other places.
         let own = sb.super_blocks_in_group(number);
         assert!(own <= sb.blocks_per_group || has_table_in_pieces);
     }
@@ -68,7 +68,7 @@ fn geometry(sb: &Superblock, device_bytes: u64) {
     }
 }
 
-/// A descriptor that is taken leads to blocks that exist.
+/// A descriptor that is accepted leads to existing blocks.
 fn descriptors(sb: &Superblock, mut bytes: &[u8]) {
     for number in GroupNumber::all(sb.groups.min(GROUPS)) {
         if let Ok(descriptor) = GroupDescriptor::parse(sb, number, bytes) {

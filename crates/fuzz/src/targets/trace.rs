@@ -3,7 +3,7 @@
 use backstitch_crash_app::Trace;
 use backstitch_crash_core::operation::{parse_script, script};
 
-/// What is read is written as it was.
+/// What can be read is written as it was.
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(operations) = parse_script(&text) {

@@ -4,7 +4,7 @@ use super::fsck;
 use crate::Input;
 use crate::base::{Base, ufs};
 
-/// As the other one.
+/// As in [`fsck`].
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     fsck::of_base(Base::chosen_of(ufs::all(), &mut input), &mut input);

@@ -4,7 +4,7 @@ use super::mount;
 use crate::Input;
 use crate::base::{Base, ufs};
 
-/// As the other one.
+/// As in [`mount`].
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     mount::of_base(Base::chosen_of(ufs::all(), &mut input), &mut input);

@@ -1,7 +1,7 @@
 //! Undo files, in the format of e2fsprogs.
 //!
-//! The input is a file as it is, or what its fields say, with checksums that are right: the first
-//! byte tells.
+//! The input is a file as it is, or the fields of one that gets the right checksums. The first byte
+//! tells which.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,10 +20,10 @@ use crate::Input;
 
 const BLOCK_BYTES: usize = 1024;
 const DEVICE_BYTES: usize = 64 << 10;
-/// Keys of a composed file; one block has room for 63.
+/// The most keys of a composed file. One block has room for 63.
 const MOST_KEYS: usize = 40;
 
-/// What is refused changes nothing; what is applied lies on the device.
+/// A refused file changes nothing. What an accepted one changes is on the device.
 pub fn run(bytes: &[u8]) {
     static PLACE: OnceLock<Mutex<(PathBuf, TempDir)>> = OnceLock::new();
     let place = PLACE.get_or_init(|| {
@@ -53,8 +53,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// A file with one block of keys, whose checksums are right but for the stretches that say
-/// otherwise.
+/// A file with one block of keys. Its checksums are right, except for stretches that ask for wrong
+/// ones.
 fn composed(input: &mut Input<'_>) -> Vec<u8> {
     let mut header = RawHeader::new_zeroed();
     header.magic = MAGIC;

@@ -1,6 +1,6 @@
-//! The log of a device's writes that Linux (dm-log-writes) and QEMU write too.
+//! A log of a device's writes, in the format of Linux (dm-log-writes) and QEMU.
 //!
-//! The input is a log as it is, or the fields of its entries: the first byte tells.
+//! The input is a log as it is, or the fields of its entries. The first byte tells which.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,10 +15,10 @@ use crate::Input;
 
 const SECTOR_BYTES: usize = 512;
 const BASE_BYTES: u64 = 64 << 10;
-/// More moments than these are not looked into.
+/// The most moments that are explored.
 const MOMENTS: usize = 200;
 
-/// The files that the readers want, made once.
+/// The files that the readers need, made once.
 struct Files {
     log: PathBuf,
     base: PathBuf,
@@ -39,7 +39,7 @@ impl Files {
     }
 }
 
-/// Entries lie in the log, and their order is that of their numbers.
+/// Entries are inside the log, and in the order of their numbers.
 pub fn run(bytes: &[u8]) {
     static FILES: OnceLock<Mutex<Files>> = OnceLock::new();
     let files = FILES.get_or_init(|| Mutex::new(Files::new()));
@@ -55,7 +55,7 @@ pub fn run(bytes: &[u8]) {
     record(&files.base, &files.log);
 }
 
-/// A log whose sectors are where they belong; what they say is the input's.
+/// A log with its sectors in the right places and the input's values in them.
 fn composed(input: &mut Input<'_>) -> Vec<u8> {
     let counted = input.byte();
     let mut log = vec![0; SECTOR_BYTES];

@@ -1,4 +1,4 @@
-//! Extended attributes, in a block of their own and behind an inode. The input is either, and the
+//! Extended attributes, in a block of their own or after an inode. The input is either, with the
 //! size of the inode's extra part.
 
 use backstitch_ext::format::xattr::{
@@ -8,7 +8,7 @@ use backstitch_ext::format::xattr::{
 
 use crate::Input;
 
-/// What is read can be written, and is then read again.
+/// What can be read can be written and read again.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let extra = input.word();
@@ -49,12 +49,11 @@ fn look_at(attributes: Attributes<'_>) -> Vec<Attribute<'_>> {
     }
 }
 
-/// Attributes with the same name, and those whose value lies in an inode of its own, cannot be
-/// written.
+/// Attributes with the same name, and those with a value in an inode of its own, cannot be written.
 fn write_again(mut found: Vec<Attribute<'_>>, block: &[u8]) {
     let key =
         |a: &Attribute<'_>, b: &Attribute<'_>| compare(a.name_index, a.name, b.name_index, b.name);
-    // Written, it could not be told from the end.
+    // When written, it could not be distinguished from the end.
     found.retain(|attribute| attribute.name_index != 0 || !attribute.name.is_empty());
     found.sort_by(key);
     found.dedup_by(|a, b| key(a, b).is_eq());

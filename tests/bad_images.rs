@@ -1,5 +1,5 @@
-//! Hostile input: what is no file system is refused in one clear line, what is a damaged one is
-//! survived.
+//! Hostile input: what is no file system is refused with one clear line, and damaged file systems
+//! are survived.
 
 use backstitch_tests::command::{backstitch, run_within, tool, wait_within};
 use backstitch_tests::image::Image;
@@ -11,13 +11,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Nothing here may take longer.
+/// Longer than anything here may take.
 const LIMIT: Duration = Duration::from_secs(20);
 const SUPERBLOCK: u64 = 1024;
 
-/// A way to make an image that cannot be mounted, and a word that the message must have (any of
-/// them). What is wrong with features and group descriptors `info` shows instead of refusing the
-/// image.
+/// A way to make an image that cannot be mounted, and words of which the message must have one.
+/// `info` shows images with wrong features and group descriptors instead of refusing them.
 type Refused = (&'static str, fn(&Image), &'static [&'static str]);
 
 fn set_u16(image: &Image, field: u64, value: u16) {
@@ -120,7 +119,7 @@ const REFUSED: &[Refused] = &[
     ),
 ];
 
-/// What `info` shows although it cannot be mounted.
+/// Images that `info` shows although they cannot be mounted.
 const SHOWN: &[&str] = &[
     "unknown-feature",
     "journal-to-replay",
@@ -187,7 +186,7 @@ fn refused(arguments: &[&str], words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Damage below the superblock, which may be noticed only when it is met.
+/// Damage below the superblock, which may be noticed only when it is reached.
 const SURVIVED: &[(&str, &[&str])] = &[
     ("cyclic-directories", &["ln <2> /a/up", "ln /a /a/b/up"]),
     ("name-of-a-free-inode", &["ln <900> /a/free"]),
@@ -272,14 +271,14 @@ fn damage_is_survived() {
     );
 }
 
-/// An entry's place in its block, which is a multiple of four bytes.
+/// Pads an entry to a multiple of four bytes.
 fn pad(entry: &[u8]) -> Vec<u8> {
     let mut padded = entry.to_vec();
     padded.resize(entry.len().next_multiple_of(4), 0);
     padded
 }
 
-/// Directory blocks that are not chains of entries, written where the directory `/a` is.
+/// Directory blocks that are no chains of entries, written over those of the directory `/a`.
 #[test]
 fn broken_directory_blocks_are_survived() {
     require!("backstitch", "fuse", "root", "mke2fs", "debugfs");
@@ -345,7 +344,7 @@ fn broken_directory_blocks_are_survived() {
     );
 }
 
-/// Random bytes changed in the metadata; `ROUNDS` images (20 by default), `SEED` which.
+/// Random bytes changed in the metadata of `ROUNDS` images (20 by default), with the seed `SEED`.
 #[test]
 fn random_damage_is_survived() {
     require!("backstitch", "fuse", "root", "mke2fs", "debugfs");
@@ -354,7 +353,7 @@ fn random_damage_is_survived() {
     for round in 0..setting("ROUNDS", 20) {
         let mut random = Random::new(seed + round);
         let image = filled(&scratch);
-        // Both groups' bitmaps and tables, and the directories, lie in the first 300 blocks.
+        // Both groups' bitmaps and tables, and the directories, are in the first 300 blocks.
         for _ in 0..random.between(1, 40) {
             let len = random.between(1, 5) as usize;
             image.patch(SUPERBLOCK + random.below(300 << 10), &random.bytes(len));
@@ -365,8 +364,8 @@ fn random_damage_is_survived() {
     }
 }
 
-/// Mounts in the foreground, walks and changes what can be reached, unmounts: no panic, no hang.
-/// Errors are welcome.
+/// Mounts in the foreground, reads and changes what can be reached, unmounts: no panic, no hang.
+/// Errors are allowed.
 fn survives(scratch: &Scratch, image: &Image) -> Result<(), String> {
     let before = image.path().metadata().map(|data| data.len()).unwrap_or(0);
     for arguments in [vec!["info"], vec!["fsck", "-n"]] {
@@ -384,7 +383,7 @@ fn survives(scratch: &Scratch, image: &Image) -> Result<(), String> {
     }
 }
 
-/// Mounts in the foreground, has `work` done, and unmounts.
+/// Mounts in the foreground, does `work`, and unmounts.
 fn mounted_survives(
     scratch: &Scratch,
     image: &Image,
@@ -405,7 +404,7 @@ fn mounted_survives(
     let deadline = Instant::now() + LIMIT;
     while mount_points_below(&dir).is_empty() {
         if let Some(status) = daemon.try_wait().expect("cannot wait") {
-            // Refusing is fine; dying is not.
+            // It may refuse, but it must not panic.
             let fine = status.code() == Some(1) && !said().contains("panicked");
             return if fine {
                 Ok(())
@@ -435,7 +434,7 @@ fn mounted_survives(
     walked
 }
 
-/// Looks at everything within reach and makes, changes and removes a few things.
+/// Reads everything that can be reached, and makes, changes and removes a few things.
 fn walk(dir: &Path) -> Result<(), String> {
     let script = "cd \"$0\" || exit 0
         find . -maxdepth 8 -ls | head -n 3000
@@ -448,7 +447,7 @@ fn walk(dir: &Path) -> Result<(), String> {
         echo more >> f; truncate -s 5000 f; truncate -s 100000000 f; setfattr -n user.y -v 1 f
         rm f; rm -rf a; df .";
     let mut shell = tool("timeout");
-    // Its own limit is for the shell's children, which would go on.
+    // `timeout` has a limit of its own, since the shell's children would go on without it.
     shell.args(["-k", "1", "15", "sh", "-c", script]).arg(dir);
     let outcome = run_within(&mut shell, LIMIT);
     match outcome.timed_out || matches!(outcome.code, Some(124 | 137)) {
@@ -457,8 +456,8 @@ fn walk(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Bitmaps that call everything free: what is allocated by them may be the journal's, the
-/// superblock's, anybody's. The file system becomes read-only; its daemon ends as it should.
+/// Bitmaps that say that everything is free: blocks that are allocated may belong to the journal,
+/// the superblock or any file. The file system becomes read-only, and its daemon ends as it should.
 #[test]
 fn zeroed_block_bitmaps_are_survived_with_a_journal() {
     require!("backstitch", "fuse", "root", "mke2fs", "dumpe2fs");
@@ -481,7 +480,7 @@ fn zeroed_block_bitmaps_are_survived_with_a_journal() {
     }
 }
 
-/// Files that grow, change their names and shrink, with a commit now and then. Errors are welcome.
+/// Files that grow, are renamed and shrink, with a commit now and then. Errors are allowed.
 fn grow(dir: &Path) {
     let mut random = Random::new(3);
     for number in 0..150 {
@@ -504,7 +503,7 @@ fn grow(dir: &Path) {
     }
 }
 
-/// The canary: the checks above can fail.
+/// Shows that the checks above can fail.
 #[test]
 fn a_good_image_is_not_refused() {
     require!("backstitch", "fuse", "root", "mke2fs", "debugfs");

@@ -1,6 +1,6 @@
-//! `crash app` on its two worked examples, with the very scripts of `docs/examples/crash-app`:
-//! SQLite keeps what it promises with `synchronous=FULL` and is damaged with `OFF`; a program that
-//! saves by rename without an fsync loses contents under `async`.
+//! `crash app` on its two worked examples, with the scripts of `docs/examples/crash-app`: SQLite
+//! keeps its promises with `synchronous=FULL`, and is damaged with `OFF`; a program that saves by
+//! rename without an fsync loses contents under `async`.
 
 use backstitch_tests::command::{Outcome, backstitch, run, run_within, tool};
 use backstitch_tests::require;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A script of the examples with its arguments, as a command of a shell.
+/// A script of the examples with its arguments, as a shell command.
 fn example(script: &str) -> String {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/crash-app");
     let dir = dir.canonicalize().unwrap();
@@ -24,7 +24,7 @@ fn app(scratch: &Scratch, check: &str, more: &[&str]) -> Outcome {
     run_within(&mut command, Duration::from_secs(300))
 }
 
-/// Records the SQLite example in a journal mode with a value of `synchronous`.
+/// Records the SQLite example with a journal mode and a value of `synchronous`.
 fn sqlite(scratch: &Scratch, journal: &str, synchronous: &str) -> PathBuf {
     let trace = scratch.path(&format!("{journal}-{synchronous}.trace"));
     let setup = example(&format!("sqlite-setup.sh {journal}"));
@@ -48,7 +48,7 @@ fn expect_failures(outcome: Outcome) -> Vec<Value> {
     report["failures"].as_array().unwrap().clone()
 }
 
-/// The replay line, run by a shell as a person would, shows the same.
+/// The line for the replay, run by a shell as a person would do it, shows the same.
 fn expect_replay(scratch: &Scratch, failure: &Value) {
     let command = backstitch();
     let program = command.get_program().to_str().unwrap();
@@ -72,8 +72,8 @@ fn text<'a>(failure: &'a Value, key: &str) -> &'a str {
 fn sqlite_keeps_with_full_what_it_promises() {
     require!("fuse", "backstitch", "sqlite3");
     let scratch = Scratch::new("crash_app_full");
-    // With a rollback journal the last transaction may be undone, for SQLite does not make the
-    // journal's removal last.
+    // With a rollback journal the last transaction may be undone, since SQLite does not make the
+    // removal of the journal durable.
     for (journal, check) in [("DELETE", "but-last"), ("WAL", "durable")] {
         let trace = sqlite(&scratch, journal, "FULL");
         let check = format!("sqlite-check.sh {check}");
@@ -143,7 +143,7 @@ fn a_rename_without_fsync_loses_contents_under_async() {
     let trace_arguments = ["--trace", trace.to_str().unwrap(), "--states", "200"];
     let more = [&arguments[..], &trace_arguments].concat();
     let failures = expect_failures(app(&scratch, "rename-check.sh", &more));
-    // Which states are looked at is a sample: others may fail too.
+    // The states are a sample, in which others may fail too.
     let why = "the name config reached the disk, but the file's contents";
     let is_it = |failure: &&Value| text(failure, "cut").contains(why);
     let failure = failures.iter().find(is_it);
@@ -164,8 +164,7 @@ fn a_rename_without_fsync_loses_contents_under_async() {
     assert_eq!(damaged, Some(failures.len() - 1), "{failures:?}");
 }
 
-/// A program that saves by a rename. The new version has been synced before it was written, and not
-/// since.
+/// A program that saves by a rename. It syncs the new version before it is written, but not after.
 const SAVES: &str = "\
 # backstitch trace 1
 # image size=8388608 block=1024 uid=0 gid=0
@@ -181,7 +180,7 @@ rename config.new config
 said saved%0a
 ";
 
-/// The first failure of that program by a check, and the trace of its patches.
+/// The first failure that a check finds with that program, and the trace of its patches.
 fn failure_of_saves(scratch: &Scratch, check: &str) -> (Value, PathBuf) {
     let (program, patches) = (scratch.path("program.trace"), scratch.path("patches.trace"));
     std::fs::write(&program, SAVES).unwrap();
@@ -193,7 +192,7 @@ fn failure_of_saves(scratch: &Scratch, check: &str) -> (Value, PathBuf) {
     (failures[0].clone(), patches)
 }
 
-/// The trace ends with the patches that the report shows, under the same numbers.
+/// The trace ends with the patches that the report shows, with the same numbers.
 fn expect_trace(graph: &Value, trace: &Path) {
     let mut command = backstitch();
     command
@@ -234,7 +233,7 @@ fn the_missing_fsync_is_drawn_and_told() {
         "{said}"
     );
     expect_trace(graph, &trace);
-    // What was said to be saved is lost: no order of the changes forbids that.
+    // What the program said to be saved is lost. No order of the changes forbids that.
     let kept = "grep -q saved $BACKSTITCH_OUTPUT || exit 0; [ \"$(cat config)\" = new ]";
     let (failure, trace) = failure_of_saves(&scratch, kept);
     let graph = &failure["graph"];

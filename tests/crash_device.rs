@@ -1,6 +1,6 @@
-//! `crash record` and `crash device`: the kernel's own ext4 is recorded while it works, and every
-//! state that a power cut could have left of it is judged by e2fsck and by what had been promised.
-//! The same log without its flushes must fail.
+//! `crash record` and `crash device`: the kernel's own ext4 is recorded at work, and every state
+//! that a power cut could have left is judged by e2fsck and by what had been promised. The same log
+//! without its flushes must fail.
 
 use backstitch_device::write_log::{EntryFlags, LogReader, LogWriter};
 use backstitch_tests::command::{Outcome, backstitch, run, run_within, tool};
@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Replays the journal, insists on a clean file system, and on what was promised: a file whose
+/// Replays the journal, then requires a clean file system, and what was promised: each file whose
 /// `fsync` had returned.
 const CHECK: &str = "e2fsck -fy $1 > /dev/null 2>&1; e2fsck -fn $1 > /dev/null 2>&1 || { echo damaged; exit 1; }
 while read name; do
@@ -62,7 +62,7 @@ fn count(report: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name} is missing in {report}"))
 }
 
-/// The same log with nothing that orders anything.
+/// The same log without anything that states an order.
 fn without_flushes(log: &Path, to: &Path) {
     let mut reader = LogReader::open(log).unwrap();
     let mut writer = LogWriter::create(to).unwrap();
@@ -145,7 +145,7 @@ fn the_kernels_ext4_keeps_its_promises_and_needs_its_flushes_for_it() {
     replays(&scratch, base, &stripped, failure);
 }
 
-/// The replay line, run by a shell as a person would, shows the same.
+/// The line for the replay, run by a shell as a person would do it, shows the same.
 fn replays(scratch: &Scratch, base: &Path, log: &Path, failure: &Value) {
     let line = failure["replay"].as_str().unwrap();
     let state = line.rsplit(' ').next().unwrap();
@@ -204,6 +204,7 @@ fn qemus_logs_are_read() {
         (count(&report, "writes"), count(&report, "discards")),
         (4, 1)
     );
-    // Zeros over zeros change nothing: any of the first two, and then the last or not.
+    // Zeros over zeros change nothing. So there is any part of the first two changes, and then the
+    // last one or not.
     assert_eq!(report["distinct"], 5, "{report}");
 }

@@ -1,5 +1,5 @@
-//! `crash fs`: every state that a crash can leave of the file system itself, of ACE's workloads and
-//! of random ones; foreign tools look at a sample. Without order it must fail at once.
+//! `crash fs`: every state that a crash can leave of the file system itself, with ACE's workloads
+//! and random ones. Foreign tools check a sample. Without order it must fail at once.
 
 use backstitch_tests::command::{Outcome, backstitch, run_within};
 use backstitch_tests::require;
@@ -32,7 +32,8 @@ fn tell(what: &str, report: &Value) {
     ));
 }
 
-/// What a user gets who asks for nothing, cut short: one after the other, all that keep order.
+/// The default of `crash fs` without arguments, cut short: all mechanisms that keep order, one
+/// after the other.
 #[test]
 fn without_arguments_every_mechanism_is_explored() {
     let found = crash_fs(&["--states", "200"]);
@@ -53,8 +54,8 @@ fn without_arguments_every_mechanism_is_explored() {
     }
 }
 
-/// With all optimisations; what they make of the graph where they are off is ten times as many
-/// states (`make soak`), and the random workloads below run under both.
+/// With all optimisations. Without them the graphs have ten times as many states (`make soak`); the
+/// random workloads below run both ways.
 #[test]
 fn no_state_of_aces_workloads_is_wrong_under_soft_updates() {
     require!("e2fsck");
@@ -70,7 +71,7 @@ fn no_state_of_aces_workloads_is_wrong_under_soft_updates() {
         "--json",
     ];
     let mut arguments = e2fsck.to_vec();
-    // A sample is mounted by the kernel, where that is possible.
+    // The kernel mounts a sample, if it can here.
     if missing("loop").is_none() {
         arguments.extend(["--kernel", "20000"]);
     }
@@ -123,7 +124,7 @@ fn no_state_is_wrong_with_synchronous_metadata() {
     assert!(number(&report, "distinct") > 1000, "{report}");
 }
 
-/// Two of the six kinds of journals are explored to the end, the others as far as a few seconds go.
+/// Two of the six kinds of journals are explored completely, the others for a few seconds.
 #[test]
 fn no_state_of_aces_workloads_leaves_anything_with_a_journal() {
     let kinds: [(&str, &[&str], bool); 6] = [
@@ -144,7 +145,7 @@ fn no_state_of_aces_workloads_leaves_anything_with_a_journal() {
     ];
     for (ordering, more, is_exhaustive) in kinds {
         let mut arguments = vec!["--ordering", ordering, "--workload", "ace:1", "--json"];
-        // The other optimisations make other graphs of the same transactions.
+        // Other optimisations give other graphs of the same transactions.
         arguments.extend(["--opt", "both", "--reclaim", "2000"]);
         arguments.extend(more);
         let report = crash_fs(&arguments).expect_success().json();
@@ -188,8 +189,8 @@ fn without_order_damage_is_found_at_once_and_found_again() {
         1,
         "{failure}"
     );
-    // The line that replays it is for a shell; here the binary under test stands in for the
-    // installed one.
+    // The line for the replay is for a shell. Here the binary under test replaces the installed
+    // one.
     let line = failure["replay"].as_str().unwrap();
     let (again, trace_again) = (scratch.path("again.img"), scratch.path("again.trace"));
     let binary = backstitch();
@@ -215,7 +216,7 @@ fn without_order_damage_is_found_at_once_and_found_again() {
     expect_graph(failure, &trace);
 }
 
-/// The report shows which order is missing, and the patches that a trace of the run ends with.
+/// The report shows the missing order, and the patches with which the trace of the run ends.
 fn expect_graph(failure: &Value, trace: &Path) {
     let graph = &failure["graph"];
     let patches = graph["patches"].as_array().unwrap();
@@ -273,7 +274,7 @@ fn the_same_seed_gives_the_same_page() {
     assert_eq!(first, page("second.html", "2"));
 }
 
-/// ACE's own file, where it lies beside the project.
+/// ACE's own file, if it is beside the project.
 fn aces_file() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?;
     let path = root.join("shared/data/ace/seq1.jlang");

@@ -1,5 +1,5 @@
-//! Direct I/O beside the kernel's page cache: once a direct write is complete, no buffered read
-//! shows what was there before.
+//! Direct I/O and the kernel's page cache: once a direct write is complete, no buffered read shows
+//! the earlier contents.
 
 use backstitch_tests::command::{run, tool};
 use backstitch_tests::image::Image;

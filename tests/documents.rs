@@ -1,11 +1,10 @@
-//! What the documents name is there: a path that has gone stale sends a reader nowhere. The picture
-//! of the layers in `docs/DESIGN.md` has all crates, and dependencies point downwards in it. No crate
-//! grows too large.
+//! The paths that the documents name exist. The picture of the layers in `docs/DESIGN.md` has all
+//! crates, and all dependencies point downwards in it. No crate is too large.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Kinds of files that the documents name by their paths.
+/// Endings of files that the documents name by their paths.
 const ENDINGS: [&str; 6] = [".rs", ".sh", ".md", ".toml", ".txt", ".c"];
 
 fn documents(root: &Path) -> Vec<PathBuf> {
@@ -17,8 +16,8 @@ fn documents(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a word between backquotes is a path in the repository. A pattern, an option and a file of
-/// a user's are not.
+/// Whether a word between backquotes is a path in the repository, and not a pattern, an option or a
+/// user's file.
 fn is_path(word: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let begins = word.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -50,11 +49,11 @@ fn paths_in_documents_exist() {
     assert!(stale.is_empty(), "{}", stale.join("\n"));
 }
 
-/// Columns of the picture that have names; what a crate is for stands behind them.
+/// Columns of the picture with the names of crates. Their purposes come after these.
 const NAMES: usize = 26;
 
-/// The line of the picture of layers that each crate is on, from the top. A line that begins with
-/// space belongs to the one above it.
+/// The number of the line in the picture of layers for each crate, from the top. A line that begins
+/// with space belongs to the one above it.
 fn layers(design: &str) -> BTreeMap<String, usize> {
     let (_, section) = design.split_once("\n## Layers\n").unwrap();
     let picture = section.split("```").nth(1).unwrap();
@@ -107,7 +106,7 @@ fn the_picture_of_layers_has_all_crates_and_dependencies_point_downwards() {
     assert!(upwards.is_empty(), "{}", upwards.join("\n"));
 }
 
-/// The most lines of source that a crate may have: beyond that it is two things.
+/// The most lines of source that a crate may have. A larger one should be split.
 const LINES_MOST: usize = 12_000;
 
 fn lines_in(folder: &Path) -> usize {

@@ -1,6 +1,5 @@
-//! Writers and readers at once, for as long as one likes (`ENDURE_SECONDS`): everything is as it
-//! was written, memory stays within its bound and does not grow, no patch is left over, and the
-//! image is clean.
+//! Writers and readers at the same time, for `ENDURE_SECONDS`: everything is as it was written,
+//! memory stays within its bound and does not grow, no patch is left over, and the image is clean.
 
 use backstitch_tests::command::{backstitch, run};
 use backstitch_tests::image::Image;
@@ -15,15 +14,15 @@ use std::time::{Duration, Instant};
 
 const THREADS: u64 = 8;
 const CACHE_MIB: u64 = 32;
-/// What the daemon may take beside its cache.
+/// Memory that the daemon may use besides its cache.
 const BESIDES_MIB: u64 = 64;
-/// What it may gain between the first rounds and the last.
+/// Memory that it may gain from the first rounds to the last.
 const GROWTH_MIB: u64 = 8;
-/// From how many rounds on that is looked at: in the first ones caches and the allocator's stores
-/// fill, and until then the bound has to do.
+/// The fewest rounds for which growth is checked. In the first rounds caches and the allocator's
+/// pools fill, so with fewer rounds only the bound is checked.
 const ROUNDS_FOR_GROWTH: usize = 6;
 
-/// Reads every file again and again until told to stop: how many bytes.
+/// Reads every file again and again until told to stop, and counts the bytes in `read`.
 fn read_everything(dir: &Path, stop: &AtomicBool, read: &AtomicU64) {
     let mut left = vec![dir.to_owned()];
     while !stop.load(Ordering::Relaxed) {
@@ -31,7 +30,7 @@ fn read_everything(dir: &Path, stop: &AtomicBool, read: &AtomicU64) {
             left.push(dir.to_owned());
             continue;
         };
-        // What is there now may be gone, or somebody else's, in a moment.
+        // What is there now may be removed or replaced at any moment.
         if let Ok(entries) = fs::read_dir(&next) {
             let paths = entries.flatten().map(|entry| entry.path());
             left.extend(paths.filter(|path| !path.is_symlink()));
@@ -43,7 +42,7 @@ fn read_everything(dir: &Path, stop: &AtomicBool, read: &AtomicU64) {
     }
 }
 
-/// What a line of `/proc/PID/status` says, in MiB.
+/// A value in `/proc/PID/status`, in MiB.
 fn memory_mib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon is there");
     let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -51,7 +50,7 @@ fn memory_mib(pid: u32, name: &str) -> u64 {
     kib.map_or_else(|| panic!("no {name} in {status}"), |kib: u64| kib >> 10)
 }
 
-/// One round: what the daemon takes at its end, in MiB, and how many operations it was.
+/// One round. Returns the daemon's memory at its end in MiB, and the number of operations.
 fn round(mounted: &Mounted, dir: &Path, seed: u64, time: Duration) -> (u64, u64) {
     let (stop, read) = (AtomicBool::new(false), AtomicU64::new(0));
     let done = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Images of ext4: read as the kernel reads them, and never changed.
+//! Images of ext4 are read like the kernel reads them, and never changed.
 
 use backstitch_tests::command::{backstitch, run, tool};
 use backstitch_tests::image::Image;
@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// An image, and how deep the tree of its most fragmented file is at least.
+/// An image, and the least depth of the tree of its most fragmented file.
 struct Kind {
     name: &'static str,
     block_bytes: u64,
@@ -24,7 +24,8 @@ struct Kind {
 }
 
 const KINDS: &[Kind] = &[
-    // 4 nodes below the root, of 84 entries each and in each: depth 3 from 28,224 extents on.
+    // 4 nodes below the root, each with 84 entries, which have 84 each: depth 3 from 28,224 extents
+    // on.
     Kind {
         name: "1k",
         block_bytes: 1024,
@@ -39,7 +40,7 @@ const KINDS: &[Kind] = &[
         depth: 2,
         options: &["-b", "4096"],
     },
-    // Without what makes descriptors larger, with checksums of the descriptors alone.
+    // Without the features that make descriptors larger; with checksums of the descriptors only.
     Kind {
         name: "32bit",
         block_bytes: 1024,
@@ -68,8 +69,8 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// What the image's blocks hold before anything is written to them: a block that was never written
-/// must not show it.
+/// The contents of the image's blocks before anything is written. A block that was never written
+/// must not show them.
 const GARBAGE: u8 = 0xa5;
 
 fn make(scratch: &Scratch, kind: &Kind) -> Image {
@@ -79,7 +80,7 @@ fn make(scratch: &Scratch, kind: &Kind) -> Image {
     Image::mke2fs_over_garbage(scratch, &name, 160, GARBAGE, &arguments)
 }
 
-/// Files whose maps have everything that one can have.
+/// Files whose maps have all kinds of extents.
 fn fill(dir: &Path, kind: &Kind) {
     let ability = Ability {
         block_bytes: kind.block_bytes,
@@ -101,7 +102,7 @@ fn fill(dir: &Path, kind: &Kind) {
         let written = fragmented.write_all_at(&bytes, 2 * number * block);
         written.expect("cannot write");
     }
-    // Extents that were not written, with some inside that were, and behind the end.
+    // Unwritten extents, partly written, and some beyond the end.
     let reserved = create("reserved");
     fallocate(&reserved, FallocateFlags::empty(), 0, 400 * block).expect("cannot reserve");
     for number in [3, 100, 101, 399] {
@@ -117,7 +118,7 @@ fn fill(dir: &Path, kind: &Kind) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&punched, hole, at * block + 100, 20 * block).expect("cannot punch");
     }
-    // Beyond where pointers reach, and the last byte that a tree can map.
+    // Beyond the reach of pointers, and at the last byte that a tree can map.
     let far = create("far");
     for at in [
         0,
@@ -135,7 +136,8 @@ fn fill(dir: &Path, kind: &Kind) {
     }
 }
 
-/// The depth of a file's tree, as debugfs shows it: `0/ 2` is the root of one with two levels below.
+/// The depth of a file's tree, as debugfs shows it: `0/ 2` is the root of a tree with two levels
+/// below it.
 fn depth(image: &Image, name: &str) -> u32 {
     let mut debugfs = tool("debugfs");
     let shown = run(debugfs
@@ -172,7 +174,7 @@ fn files_of_ext4_are_what_the_kernel_says() {
         assert!(deep >= kind.depth, "{}: a depth of {deep} only", kind.name);
 
         let before = image.bytes();
-        // Nobody has to ask for it: it cannot be written, and the mount says why.
+        // No option asks for read-only: ext4 cannot be written, and the mount says why.
         let mounted = Mounted::under_test(&image, &dir, &Options::default());
         let what = format!("{}: the kernel's tree and ours", kind.name);
         expect_equal(
@@ -216,7 +218,7 @@ fn what_would_write_ext4_is_refused() {
     expect_unchanged(&image, &before, "cp");
 }
 
-/// The journal is brought home in memory.
+/// The journal is replayed in memory only.
 #[test]
 fn ext4_with_a_journal_to_be_replayed_is_left_as_it_is() {
     require!("backstitch", "fuse", "root", "loop", "mke2fs");
@@ -231,7 +233,7 @@ fn ext4_with_a_journal_to_be_replayed_is_left_as_it_is() {
     rustix::fs::syncfs(&root).expect("cannot sync");
     drop(root);
     let expected = Tree::capture(&dir);
-    // As a power cut leaves it: what is in the journal is not in its place.
+    // As a power cut leaves it: changes are in the journal, but not in their places.
     let image_after_cut = image.copy("cut.img");
     mounted.unmount();
     let image = image_after_cut;

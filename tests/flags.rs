@@ -1,4 +1,5 @@
-//! The flags of `chattr`: kept, shown and obeyed, with the verdicts of the kernel's own driver.
+//! The flags of `chattr`: stored, shown and obeyed, with the same results as the kernel's own
+//! driver.
 
 use backstitch_tests::command::{run, tool};
 use backstitch_tests::image::Image;
@@ -7,13 +8,13 @@ use backstitch_tests::require;
 use backstitch_tests::scratch::Scratch;
 use std::path::Path;
 
-/// What there is before anything is tried: immutable `f` and `i`, append-only `g` and `p`, and a
-/// directory whose flags are inherited.
+/// Files and directories before the first command: immutable `f` and `i`, append-only `g` and `p`,
+/// and a directory whose flags are inherited.
 const SETUP: &str = "
 echo a > f; echo a > g; mkdir i p h u; echo a > i/x; echo a > p/x; echo a > other; mkdir full
 chown 65534:65534 u; chattr +i f i; chattr +a g p; chattr +SDdA h";
 
-/// What is tried, line by line; the exit code and what was said count.
+/// The commands, line by line. Exit codes and output are compared.
 const TRIED: &[&str] = &[
     "cat f g i/x",
     "echo b > f",
@@ -136,7 +137,7 @@ fn flags_are_obeyed_as_the_kernel_does() {
     mounted.unmount();
 }
 
-/// Without being asked at each open the kernel lets everybody open the file; the change is what is
+/// Without a request at each open, the kernel lets everybody open the file. Then the change is
 /// refused.
 #[test]
 fn what_a_flag_forbids_never_happens() {

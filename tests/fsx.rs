@@ -1,7 +1,7 @@
-//! fsx: random reads, writes, mappings, truncations, holes on one file, every byte checked.
+//! fsx: random reads, writes, mappings, truncations and holes in one file, with every byte checked.
 //!
-//! `FSX_OPS` says how many operations (20,000 by default, 10,000 on UFS; `make test-fsx` does 200,000), `SEED`
-//! which.
+//! `FSX_OPS` is the number of operations (20,000 by default, 10,000 on UFS; `make test-fsx` does
+//! 200,000), and `SEED` the seed.
 
 use backstitch_tests::command::{run_within, tool};
 use backstitch_tests::image::Image;
@@ -11,7 +11,7 @@ use backstitch_tests::scratch::Scratch;
 use backstitch_tests::{require, say, setting};
 use std::time::Duration;
 
-/// Everything that fsx knows, the slow things less often.
+/// All operations that fsx knows, the slow ones less often.
 const CONFIGURATION: &str = "
 flen = 1500000
 nomsyncafterwrite = false
@@ -62,8 +62,8 @@ fn ufs1_with_fragments_of_1024() {
     fsx("fsx_ufs1", make, "", 10_000);
 }
 
-/// With so little cache that most blocks are written and read back, often with dependencies
-/// pending.
+/// With a cache so small that most blocks are written and read back, often with pending
+/// dependencies.
 #[test]
 fn with_a_small_cache() {
     fsx(

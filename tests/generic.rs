@@ -1,8 +1,8 @@
-//! What programs meet in the corners of a file system (`generic/cases.py`), on our mount and on the
-//! kernel's ext2: the same words, line by line. Appends of many writers, mappings and truncation,
-//! storms of renames, places in a directory that changes, times beyond 2038, transfers around the
-//! page cache, holes, offsets, lengths of names, locks, attributes, access lists, files without
-//! names, full disks.
+//! The corner cases of a file system that programs meet (`generic/cases.py`), on our mount and on
+//! the kernel's ext2: the transcripts must be equal, line by line. They cover appends by several
+//! writers, mappings and truncation, storms of renames, positions in a directory that changes,
+//! times beyond 2038, transfers that bypass the page cache, holes, offsets, lengths of names,
+//! locks, attributes, access lists, files without names, and full disks.
 
 use backstitch_tests::command::{run_within, tool};
 use backstitch_tests::image::Image;
@@ -12,7 +12,7 @@ use backstitch_tests::scratch::Scratch;
 use std::path::Path;
 use std::time::Duration;
 
-/// What `cases.py` says of the file system at `dir`, a line each.
+/// The transcript of `cases.py` for the file system at `dir`, as lines.
 fn transcript(dir: &Path, small: bool) -> Vec<String> {
     let mut command = tool("python3");
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("generic/cases.py"));

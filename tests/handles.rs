@@ -1,5 +1,5 @@
-//! File handles (`open_by_handle_at`, NFS): they stand for a file over a remount, and for no other
-//! file after it is gone.
+//! File handles (`open_by_handle_at`, NFS): they stand for a file even after a remount, and for no
+//! other file once it is gone.
 
 use backstitch_tests::command::{run, tool};
 use backstitch_tests::image::Image;
@@ -37,7 +37,7 @@ fn handles_stand_for_a_file_until_it_is_gone() {
     let before = fs::metadata(dir.join("reused")).unwrap().ino();
     mounted.unmount();
 
-    // Nothing is known of them any more, neither to the kernel nor to the daemon.
+    // Neither the kernel nor the daemon has anything about them in memory.
     let mounted = Mounted::under_test(&image, &dir, &Options::default());
     let open = || {
         let outcome = run(Command::new(&program).arg("open").arg(&dir).arg(&saved));
@@ -57,7 +57,7 @@ fn handles_stand_for_a_file_until_it_is_gone() {
     }
     mounted.unmount();
 
-    // The number of one is used again, by a file that the handle must not stand for.
+    // The inode number of one is reused by a file for which the handle must not stand.
     let mounted = Mounted::under_test(&image, &dir, &Options::default());
     let again = (0..50).any(|number| {
         let path = dir.join(format!("new{number}"));

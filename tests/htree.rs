@@ -1,7 +1,7 @@
-//! Hashed directories that the kernel and we extend in turns: each finds every name of the other,
-//! and e2fsck has nothing to say.
+//! Hashed directories that the kernel and we extend in turn: each finds every name of the other,
+//! and e2fsck finds nothing.
 //!
-//! `ROUNDS` says how many turns for each kind (6), `SEED` which names.
+//! `ROUNDS` is the number of turns for each kind (6), `SEED` the seed of the names.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use backstitch_tests::random::Random;
 use backstitch_tests::scratch::Scratch;
 use backstitch_tests::{require, setting};
 
-/// A name with bytes from all over, up to so long.
+/// A random name of any bytes, with a length up to `longest`.
 fn name(random: &mut Random, longest: u64) -> OsString {
     let mut bytes = vec![b'n'];
     let length = random.below(longest) as usize;

@@ -1,10 +1,10 @@
-//! The daemon is killed while it writes a journal, and what it leaves is given to those who know
-//! journals best.
+//! The daemon is killed while it writes a journal, and the tools that know journals best judge what
+//! it leaves.
 //!
-//! `e2fsck -fy` must replay the journal and find nothing more to repair; the kernel must mount what
-//! is left, and everything promised must be there; so must it be for us. Each daemon's device has a
-//! volatile cache that a kill loses and reorders, as a power cut does. `JOURNAL_KILLS` says how
-//! often each kind is killed (34 give 272 crashed images), `SEED` repeats a load.
+//! `e2fsck -fy` must replay the journal and find nothing more to repair. The kernel must mount what
+//! is left, and everything promised must be there; likewise for our own mount. The device of each
+//! daemon has a volatile cache that a kill loses and reorders, as a power cut does. `JOURNAL_KILLS`
+//! is how often each kind is killed (34 give 272 crashed images), and `SEED` repeats a load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,11 @@ use backstitch_tests::random::Random;
 use backstitch_tests::scratch::{Scratch, force_unmount};
 use backstitch_tests::{require, say, setting};
 
-/// What free space is filled with before: no file may show it.
+/// Free space is filled with this byte first. No file may show it.
 const GARBAGE: u8 = 0xee;
 const MEBIBYTES: usize = 64;
 const THREADS: u64 = 3;
-/// Of e2fsck's lines, those that say no more than that it replayed, freed orphans, and went through
-/// its passes.
+/// e2fsck's lines that only say that it replayed, freed orphans, and went through its passes.
 const EXPECTED: [&str; 8] = [
     "e2fsck ",
     "Pass ",
@@ -41,7 +40,7 @@ const EXPECTED: [&str; 8] = [
 struct Kind {
     mode: &'static str,
     is_outside: bool,
-    /// Whether commit records go together with what they commit.
+    /// Whether commit records are written together with what they commit.
     is_at_once: bool,
     name: &'static str,
 }
@@ -106,8 +105,8 @@ fn writeback_on_a_device_of_its_own() {
     });
 }
 
-/// Commit records that do not wait: inside the image or on a device of its own, by the seed; both
-/// where there is time.
+/// Commit records that do not wait, with the journal inside the image or on a device of its own, by
+/// the seed; both if there is time.
 #[test]
 fn asynchronous_commit() {
     let kinds = [
@@ -146,7 +145,7 @@ fn killed(kind: &Kind) {
     let disk = Disk::made(&scratch, kind);
     for round in 0..setting("JOURNAL_KILLS", 1) {
         let promises = round_of(kind, &scratch, &disk, seed + round);
-        // What both print of a log of ours is the same, and there is something in it.
+        // Both print the same for a log of ours, and it is not empty.
         let (image, log) = (disk.image.path(), disk.journal.as_deref());
         assert!(same_dumps(kind.name, image, log) > 1, "an empty log");
         let mut complaints = by_e2fsck(&disk);
@@ -161,7 +160,7 @@ fn killed(kind: &Kind) {
     }
 }
 
-/// An image, and its journal's where that has its own.
+/// An image, and that of its journal if it has one of its own.
 struct Disk {
     image: Image,
     journal: Option<PathBuf>,
@@ -173,7 +172,7 @@ impl Disk {
         fs::write(&path, vec![GARBAGE; MEBIBYTES << 20]).expect("cannot make an image");
         let journal = kind.is_outside.then(|| scratch.path("log.img"));
         let at_once = kind.is_at_once.then_some("--journal-async-commit");
-        // Small: the log must go around, and make room for itself.
+        // Small, so that the log wraps around and has to make room.
         let place = match &journal {
             None => "4M".to_owned(),
             Some(log) => {
@@ -193,7 +192,7 @@ impl Disk {
         }
     }
 
-    /// A copy, to be changed by somebody else.
+    /// A copy that another program may change.
     fn copy(&self, name: &str) -> Disk {
         let copied = |path: &PathBuf| {
             let to = path.with_extension(name);
@@ -278,7 +277,7 @@ fn by_e2fsck(disk: &Disk) -> Vec<String> {
 /// What is wrong with the files of a mount.
 fn files(kind: &Kind, dir: &Path, promises: &[Promise]) -> Vec<String> {
     let mut complaints = broken_promises(promises);
-    // Under writeback contents may be what was there before.
+    // Under writeback a file may show earlier contents of its blocks.
     if kind.mode != "journal=writeback" {
         complaints.extend(foreign_bytes(dir));
     }
@@ -308,7 +307,7 @@ fn by_the_kernel(kind: &Kind, scratch: &Scratch, disk: &Disk, promises: &[Promis
     named.collect()
 }
 
-/// So do we; the next round goes on with this.
+/// Our mount does so too. The next round continues with this image.
 fn by_ourselves(kind: &Kind, scratch: &Scratch, disk: &Disk, promises: &[Promise]) -> Vec<String> {
     let dir = scratch.dir("mnt");
     let mounted = Mounted::under_test(&disk.image, &dir, &disk.options(kind, ""));

@@ -1,9 +1,9 @@
 //! The daemon is killed under load, and what it leaves is judged.
 //!
-//! A kill alone loses what the daemon had not written; with `-o volatile=SEED` it loses and
-//! reorders what was not flushed too, as a power cut does. `KILLS` says how often (a few by
-//! default, 50 for a real test), `SEED` repeats a load (the moment of the kill is repeated only as
-//! far as the machine allows).
+//! A kill alone loses what the daemon had not written. With `-o volatile=SEED` what was not flushed
+//! is lost and reordered too, as in a power cut. `KILLS` is the number of kills (a few by default,
+//! 50 for a real test). `SEED` repeats a load, and the moment of the kill as far as the machine
+//! allows.
 
 use backstitch_tests::command::{backstitch, our_fsck, run};
 use backstitch_tests::fsck::Kind;
@@ -16,12 +16,12 @@ use backstitch_tests::{require, say, setting};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What free space is filled with before: no file may show it.
+/// Free space is filled with this byte first. No file may show it.
 const GARBAGE: u8 = 0xee;
 const MEBIBYTES: u64 = 96;
 const THREADS: u64 = 3;
 
-/// How a series of kills is done.
+/// The options of a series of kills.
 struct Series {
     name: &'static str,
     ordering: &'static str,
@@ -29,11 +29,11 @@ struct Series {
     seed: u64,
 }
 
-/// What one kill left.
+/// The result of one kill.
 struct Left {
-    /// What e2fsck found that may not be.
+    /// Findings of e2fsck that are not allowed.
     corruption: Vec<String>,
-    /// What must be there.
+    /// Files that must be there.
     promises: Vec<Promise>,
 }
 
@@ -133,8 +133,8 @@ fn only_leaks(name: &'static str, ordering: &'static str, power_cut: bool, kills
     }
 }
 
-/// A mechanism without order must leave damage: a test that finds none would not find any
-/// elsewhere.
+/// A mechanism without order must leave damage. If this test finds none, it would not find any
+/// elsewhere either.
 fn damage(name: &'static str, power_cut: bool) {
     require!("root", "fuse", "mke2fs", "e2fsck");
     if Backend::from_env() == Backend::Kernel {
@@ -191,7 +191,7 @@ impl Series {
             "errors before the kill:\n{text}\n{log}"
         );
 
-        // To find out what went wrong.
+        // Kept for finding out what went wrong.
         image.copy("killed.img");
         let report = image.e2fsck();
         let texts = |kind| report.of(kind).map(|finding| finding.text.clone());
@@ -211,8 +211,8 @@ impl Series {
         }
     }
 
-    /// Mounts with a disk that takes its time, and kills the daemon when the reclaim has given back
-    /// something, each time a little later. Whether it was still under way.
+    /// Mounts with a slow disk, and kills the daemon after the reclaim has freed something, each
+    /// time a little later. Returns whether the reclaim was still running.
     fn kill_in_reclaim(&self, scratch: &Scratch, image: &Image, number: u64) -> bool {
         let dir = scratch.dir("mnt");
         let slow = format!("expire=0.1,flush_ms=150,volatile={}", self.seed + number);
@@ -230,11 +230,11 @@ impl Series {
         mounted.kill();
         mounted.detach();
         say(&format!("{}: killed in the reclaim: {left}", self.name));
-        // It ends behind a flush, which takes longer than the kill.
+        // The reclaim ends with a flush, which takes longer than the kill.
         left["running"] == true
     }
 
-    /// Waits until what the crash left is reclaimed.
+    /// Waits for the end of the reclaim. Returns a complaint if it does not end.
     fn reclaim_that_does_not_end(&self, dir: &Path) -> Option<String> {
         let end = Instant::now() + Duration::from_secs(60);
         while Backend::from_env() == Backend::Backstitch {
@@ -252,7 +252,7 @@ impl Series {
         None
     }
 
-    /// Mounts again, looks at the files, unmounts, and checks. Returns what is wrong.
+    /// Mounts again, checks the files, unmounts, and checks the image. Returns what is wrong.
     fn look_again(
         &self,
         scratch: &Scratch,
@@ -278,7 +278,7 @@ impl Series {
         complaints.extend(broken_promises(promises));
         complaints.extend(foreign_bytes(&dir));
         complaints.extend(self.reclaim_that_does_not_end(&dir));
-        // Room for the next round, whatever earlier kills have kept from being removed.
+        // Makes room for the next round: earlier kills may have prevented removals.
         if let Err(error) = remove_all_but(&dir.join(format!("r{round}"))) {
             complaints.push(format!(
                 "what earlier rounds left cannot be removed: {error}"

@@ -1,9 +1,10 @@
 //! The daemon is killed while it writes a log of operations, and what it leaves is recovered.
 //!
-//! The device has a volatile cache that a kill loses and reorders, as a power cut does, the log's
-//! device one of its own; memory that survives has none. Nobody else knows these logs: `backstitch
-//! fsck` brings a copy home, `e2fsck -fn` then finds nothing, and a mount of the image shows
-//! everything that was promised. `LOG_KILLS` says how often each kind is killed, `SEED` repeats a load.
+//! The device has a volatile cache that a kill loses and reorders, as a power cut does. The log's
+//! device has another one; memory that survives a power cut has none. No foreign tool knows these
+//! logs. So `backstitch fsck` brings a copy home, in which `e2fsck -fn` then finds nothing, and a
+//! mount of the image shows everything that was promised. `LOG_KILLS` is how often each kind is
+//! killed, and `SEED` repeats a load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,17 +18,18 @@ use backstitch_tests::random::Random;
 use backstitch_tests::scratch::Scratch;
 use backstitch_tests::{require, say, setting};
 
-/// What the image and its log hold before they are made: no record may be taken for one of theirs.
+/// The image and its log are filled with this byte before they are made. It must not be taken for a
+/// record.
 const GARBAGE: u8 = 0xee;
 const MEBIBYTES: usize = 64;
-/// Small: the log must turn, and make room for itself.
+/// Small, so that the log wraps around and has to make room.
 const LOG_MEBIBYTES: usize = 2;
 const THREADS: u64 = 3;
 
-/// Where a log is.
+/// The place of a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// In a file, or behind the file system: with this feature.
+    /// In a file, or after the file system; the image has this feature.
     Home(&'static str),
     /// On a device of its own.
     Device,
@@ -35,7 +37,7 @@ enum At {
     Memory,
 }
 
-/// An image, and its log's where that has its own.
+/// An image, and that of its log if it has one of its own.
 struct Disk {
     image: Image,
     log: Option<PathBuf>,
@@ -65,7 +67,7 @@ fn in_memory_that_survives() {
     killed("lffs_kill_nvram", "lffs-wafs=2sync", At::Memory);
 }
 
-/// Without its log, what a crash left is neither mounted for writing nor repaired.
+/// After a crash, an image without its log is neither mounted for writing nor repaired.
 #[test]
 fn what_a_crash_left_waits_for_its_log() {
     require!("root", "fuse", "backstitch");
@@ -84,7 +86,7 @@ fn what_a_crash_left_waits_for_its_log() {
         let said = refused.describe();
         assert_eq!(refused.code, Some(8), "{mode}: {said}");
         assert!(said.contains("another device"), "{mode}: {said}");
-        // The log of operations is no journal, which every image has its place for.
+        // The message must not be about a journal, for which every image has an inode.
         assert!(!said.contains("inode 8"), "{mode}: {said}");
     }
     let dir = scratch.dir("mnt");
@@ -144,7 +146,7 @@ impl Disk {
         }
     }
 
-    /// A copy, to be changed by somebody else.
+    /// A copy that another program may change.
     fn copy(&self) -> Disk {
         let log = self.log.as_ref().map(|log| {
             let to = log.with_extension("copy");
@@ -224,11 +226,11 @@ fn by_fsck(disk: &Disk) -> Vec<String> {
     complaints
 }
 
-/// A mount recovers, and everything promised is there; the next round goes on with this.
+/// A mount recovers, and everything promised is there. The next round continues with this image.
 fn by_a_mount(ordering: &str, scratch: &Scratch, disk: &Disk, promises: &[Promise]) -> Vec<String> {
     let dir = scratch.dir("mnt");
     let mounted = Mounted::under_test(&disk.image, &dir, &disk.options(ordering, ""));
-    // Contents may be what was there before: nobody waits for them, nor are they in the log.
+    // Contents may be those from before: nothing waits for them, and they are not in the log.
     let mut complaints = broken_promises(promises);
     mounted.unmount();
     let report = disk.image.e2fsck();

@@ -1,8 +1,8 @@
 //! The same random operations on our mount and on the kernel's ext2, answer by answer and tree by
 //! tree.
 //!
-//! `OPERATIONS` says how many, `SEED` which, `COMPARE_EVERY` after how many the trees are compared;
-//! a failure prints the last operations, and the seed repeats it.
+//! `OPERATIONS` is their number, `SEED` the seed, and `COMPARE_EVERY` the number after which the
+//! trees are compared. A failure prints the last operations, and the seed repeats it.
 
 use backstitch_tests::image::Image;
 use backstitch_tests::mount::{Mounted, Options};
@@ -16,7 +16,7 @@ use rustix::fs::RenameFlags;
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Made first, so that there is something for the random operations to meet.
+/// Made first, so that the random operations find something.
 const DIRECTORIES: [&str; 9] = [
     "d0", "d1", "d2", "d0/d0", "d0/d1", "d1/d0", "d1/d2", "d2/d1", "d2/d2",
 ];
@@ -81,7 +81,7 @@ fn ufs_beside_ext2(name: &str, arguments: &[&str]) {
         Image::ours(&scratch, "ours.img", "256M", arguments),
         Image::mke2fs(&scratch, "theirs.img", "256M", &["-b", "4096"]),
     ];
-    // UFS has none before it is needed.
+    // UFS has no `lost+found` before it is needed.
     let dir = scratch.dir("theirs");
     let mounted = Mounted::by_kernel(&images[1], &dir, "");
     std::fs::remove_dir(dir.join("lost+found")).expect("cannot remove lost+found");
@@ -115,7 +115,7 @@ fn lockstep(name: &str, arguments: &[&str], choice: Choice) {
     mounts.into_iter().for_each(Mounted::unmount);
 }
 
-/// Does the same on both; gives how the two trees are compared.
+/// Does the same on both. Returns how the two trees were compared.
 fn lockstep_of(
     name: &str,
     scratch: &Scratch,
@@ -148,7 +148,7 @@ fn lockstep_of(
             pair.compare(&format!("after {number} operations"));
         }
         if number == operations / 2 {
-            // What is open does not survive this; what is cached on either side must.
+            // Open files do not survive this, but what either side has cached must.
             pair.unmount();
             images.iter().for_each(Image::expect_clean);
             pair = Pair::mount(scratch, images, compare);
@@ -160,7 +160,7 @@ fn lockstep_of(
         pair.done
     ));
     assert!(
-        // A quarter of the half, as a rule.
+        // Usually a quarter of the second half.
         pair.done > operations / 20,
         "almost everything was refused: the test tests nothing"
     );
@@ -188,14 +188,14 @@ impl Pair {
         }
     }
 
-    /// Does an operation on both sides; whether it was done, not refused.
+    /// Does an operation on both sides. Returns whether it was done and not refused.
     fn play(&mut self, number: u64, operation: &Operation) -> bool {
         let ours = self.ours.1.play(operation);
-        // Soft updates may refuse to exchange two names; what the kernel says then does not matter.
+        // Soft updates may refuse to exchange two names. The kernel's answer does not matter then.
         if is_exchange(operation) && ours.contains("Invalid argument") {
             return false;
         }
-        // FreeBSD's paths are shorter than what fits into a block.
+        // FreeBSD's limit for paths is below what fits into a block.
         if is_long_symlink(operation) && matches!(self.compare, Compare::LockstepOfFormats(_)) {
             assert!(ours.starts_with("error"), "{operation:?}: {ours}");
             return false;
@@ -208,7 +208,7 @@ impl Pair {
         if self.recent.len() > 25 {
             self.recent.pop_front();
         }
-        // Where there is data depends on the format: a hole at the end leaves the fragments of a tail.
+        // The format decides where data is: after a hole at the end, the tail's fragments remain.
         let is_free = matches!(operation, Operation::SeekData { .. })
             && matches!(self.compare, Compare::LockstepOfFormats(_));
         if ours != theirs && !is_free {
@@ -219,7 +219,7 @@ impl Pair {
 
     fn compare(&mut self, when: &str) {
         let look = |mounted: &Mounted| {
-            // Delayed allocation is not what is compared.
+            // Delayed allocation should not show in the comparison.
             let root = std::fs::File::open(mounted.path()).expect("cannot open the root");
             rustix::fs::syncfs(&root).expect("cannot sync");
             Tree::try_capture(mounted.path())

@@ -1,9 +1,9 @@
-//! The differential mutator: damaged images, our `fsck -y` beside `e2fsck -fy`.
+//! The differential mutator: damaged images, with our `fsck -y` compared with `e2fsck -fy`.
 //!
-//! `MUTANTS` says how many (a bounded number by default), `SEED` which. A mutant that fails is
-//! reported as one line of JSON that names what was damaged and how to repeat it:
-//! `MUTANT=KIND:SEED` runs one, shows what both said, and with `KEEP=DIR` leaves the damaged image
-//! and both results there. `KINDS=PART` takes only bases with that in their name.
+//! `MUTANTS` is the number of images (bounded by default), `SEED` the seed. A mutant that fails is
+//! reported as a line of JSON with its damages and the way to repeat it. `MUTANT=KIND:SEED` runs
+//! one and shows both outputs; with `KEEP=DIR` the damaged image and both results are kept there.
+//! `KINDS=PART` takes only bases whose names contain it.
 
 use backstitch_tests::command::{backstitch, run};
 use backstitch_tests::mutant::atlas::Class as Part;
@@ -22,7 +22,7 @@ use std::time::Instant;
 
 const THREADS: usize = 2;
 
-/// Bases, made when they are first needed.
+/// Base images, made when they are first needed.
 struct Bases<'a> {
     place: &'a Place,
     made: Vec<OnceLock<Option<Base>>>,
@@ -132,7 +132,7 @@ fn chosen() -> Vec<usize> {
     chosen
 }
 
-/// In turn; where it is not a large one's turn, a small one's.
+/// Takes the kinds in turn. Where a large one is not due yet, a small one is taken.
 fn kind_of(chosen: &[usize], number: u64) -> usize {
     let (round, turn) = (number / chosen.len() as u64, number as usize % chosen.len());
     let is_due = |index: &usize| round.is_multiple_of(KINDS[*index].every);
@@ -179,8 +179,8 @@ fn one(mutant: &str) {
     assert!(judgement.faults.is_empty(), "the mutant fails");
 }
 
-/// What is not damaged keeps everything, by either, also where its journal must be replayed; and
-/// the walk sees it when something is lost.
+/// An undamaged image keeps everything with either tool, even if its journal must be replayed; and
+/// the walk notices if something is lost.
 #[test]
 fn an_undamaged_image_of_every_kind_keeps_everything() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -209,7 +209,7 @@ fn an_undamaged_image_of_every_kind_keeps_everything() {
     }
 }
 
-/// Judges damage made by hand in an image of a kind; `None` where that kind cannot be made here.
+/// Judges damage made by hand in an image of a kind; `None` if the kind cannot be made here.
 fn judged(kind: &str, damage: &dyn Fn(&Base, &File) -> Vec<String>) -> Option<Judgement> {
     let place = Place::new();
     let (bases, memory) = (Bases::new(&place), Memory::new(MEMORY_BYTES));
@@ -222,10 +222,10 @@ fn judged(kind: &str, damage: &dyn Fn(&Base, &File) -> Vec<String>) -> Option<Ju
     Some(bench.judge_damage(base, &|file| damage(base, file), true))
 }
 
-/// Bytes that damage puts somewhere.
+/// A damage: its name, the place, and the bytes put there.
 type Case = (&'static str, fn(&Base) -> u64, Vec<u8>);
 
-/// Damages an image in one place after the other; whatever it is, all must be kept.
+/// Damages an image at one place after the other. Everything must be kept each time.
 fn expect_everything_kept(kind: &str, cases: &[Case]) {
     for (what, offset, bytes) in cases {
         let damage = |base: &Base, file: &File| {
@@ -240,7 +240,7 @@ fn expect_everything_kept(kind: &str, cases: &[Case]) {
     }
 }
 
-/// All is at its path, and the image is repaired rather than refused.
+/// Everything is at its path, and the image is repaired rather than refused.
 fn expect_all(judgement: &Judgement) {
     assert_eq!(
         (
@@ -263,7 +263,7 @@ fn journal_pointers(base: &Base) -> u64 {
     base.atlas.spots[&Part::JournalIndirect][0].offset
 }
 
-/// Logs of which something can be replayed, however they are found.
+/// Logs of which a part can be replayed, in whatever way they are found.
 #[test]
 fn a_damaged_journal_is_replayed_as_far_as_it_is_sound() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -290,7 +290,7 @@ fn a_damaged_journal_is_replayed_as_far_as_it_is_sound() {
     expect_everything_kept("ext3-crash-1k", &cases);
 }
 
-/// A log is replayed although fields of the superblock contradict each other, and no backup helps.
+/// A log is replayed even if fields of the superblock contradict each other and no backup helps.
 #[test]
 fn a_log_is_found_under_a_superblock_that_contradicts_itself() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -308,7 +308,7 @@ fn a_log_is_found_under_a_superblock_that_contradicts_itself() {
     expect_everything_kept("ext3-our-crash-full", &cases[..3]);
 }
 
-/// A block behind the journal's end is taken away: its size is known twice.
+/// A block after the journal's end is removed from it: the journal's size is stored twice.
 #[test]
 fn a_journal_does_not_grow_by_a_stray_pointer() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -316,7 +316,7 @@ fn a_journal_does_not_grow_by_a_stray_pointer() {
     expect_everything_kept("ext3-4k", &[("pointer 1015", behind_the_end, vec![0, 2])]);
 }
 
-/// Features that contradict what stands beside them are damage, not a reason to refuse the image.
+/// Features that contradict other fields are damage, and no reason to refuse the image.
 #[test]
 fn impossible_features_are_mended() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -329,8 +329,8 @@ fn impossible_features_are_mended() {
     expect_everything_kept("ext3-our-crash-full", &cases);
 }
 
-/// Where the root leads nowhere, no backup wins under which some other directory looks like the
-/// root.
+/// If the root leads nowhere, no backup of the superblock is preferred because some other directory
+/// looks like the root under it.
 #[test]
 fn a_damaged_root_makes_no_other_superblock_better() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -348,8 +348,8 @@ fn a_damaged_root_makes_no_other_superblock_better() {
     }
 }
 
-/// Of two equal names in a directory with an index the one keeps its name that lies in the leaf of
-/// its hash, in whichever order.
+/// If two names in an indexed directory are equal, the one in the leaf of its hash keeps the name,
+/// whatever their order.
 #[test]
 fn of_two_equal_names_the_one_in_its_leaf_keeps_it() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -369,7 +369,7 @@ fn of_two_equal_names_the_one_in_its_leaf_keeps_it() {
             return;
         };
         assert!(judgement.faults.is_empty(), "{}", judgement.line());
-        // All but the one that was damaged.
+        // All except the one that was damaged.
         assert_eq!(
             judgement.ours.named,
             judgement.whole - 1,
@@ -381,7 +381,7 @@ fn of_two_equal_names_the_one_in_its_leaf_keeps_it() {
     assert_eq!(renamed, 3);
 }
 
-/// Two kinds of checksums at once are damage: the log is given up, and the rest kept.
+/// Two kinds of checksums at the same time are damage: the log is given up, and the rest kept.
 #[test]
 fn a_journal_with_two_kinds_of_checksums_is_given_up() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -397,7 +397,7 @@ fn a_journal_with_two_kinds_of_checksums_is_given_up() {
     }
 }
 
-/// Of two places in the log that claim one block, the one in line with its neighbours has it.
+/// If two places in the log claim one block, the one in line with its neighbours has it.
 #[test]
 fn a_block_that_a_journal_has_twice_is_read_where_it_belongs() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -417,8 +417,8 @@ fn a_block_that_a_journal_has_twice_is_read_where_it_belongs() {
     }
 }
 
-/// Where neither the first descriptor nor the superblock's copy leads to the journal, a backup of
-/// the descriptor does.
+/// If neither the first descriptor nor the superblock's copy leads to the journal, a backup of the
+/// descriptor does.
 #[test]
 fn a_journal_is_found_by_a_backup_of_the_descriptors() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -439,7 +439,7 @@ fn a_journal_is_found_by_a_backup_of_the_descriptors() {
     }
 }
 
-/// Where the superblock is lost, a backup serves although it names another group than its own.
+/// If the superblock is lost, a backup is used even if it names another group than its own.
 #[test]
 fn a_backup_is_known_by_its_place() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -455,7 +455,7 @@ fn a_backup_is_known_by_its_place() {
     }
 }
 
-/// Without repairing, the reason is told for which a journal cannot be replayed.
+/// Even without repairing, a check says why a journal cannot be replayed.
 #[test]
 fn a_check_tells_why_a_journal_cannot_be_replayed() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");

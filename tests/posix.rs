@@ -1,7 +1,7 @@
 //! pjdfstest on our mount and on the kernel's ext2: nothing may fail here that does not fail there.
 //!
-//! `NAPTIME` is the pause, in seconds, in which a time stamp must change; the tool's own default is
-//! a second, which makes a run take more than a minute.
+//! `NAPTIME` is the pause in seconds in which a time stamp must change. The tool's own default is a
+//! second, with which a run takes more than a minute.
 
 use backstitch_tests::command::{run_within, tool};
 use backstitch_tests::image::Image;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// By test: `ok`, `skipped` or `FAILED`, and why.
+/// For each test `ok`, `skipped` or `FAILED`, and why.
 type Results = BTreeMap<String, (String, String)>;
 
 #[test]
@@ -58,15 +58,15 @@ fn no_more_failures_than_the_kernel() {
     expect_no_worse("UFS2", &expected, &ufs);
 }
 
-/// Insists that what passes in one run is not worse in the other.
+/// Asserts that what passes in one run is not worse in the other.
 fn expect_no_worse(what: &str, expected: &Results, found: &Results) {
     let mut worse = Vec::new();
     let passed = expected.iter().filter(|(_, (result, _))| result == "ok");
     for (name, _) in passed {
         match found.get(name).map(|(result, why)| (result.as_str(), why)) {
             Some(("ok", _)) => {}
-            // What the C library does not know about FUSE (the largest link count) cannot be
-            // tested.
+            // Tests that need a limit which the C library does not know for FUSE (the largest link
+            // count) are skipped.
             Some(("skipped", why)) => say(&format!("{what}: {name} is skipped here: {why}")),
             Some((_, why)) => worse.push(format!("{name}: {why}")),
             None => worse.push(format!("{name}: not run")),
@@ -96,13 +96,13 @@ fn pjdfstest(scratch: &Scratch, dir: &Path, second: &Path) -> Results {
         .arg(dir)
         .arg("-s")
         .arg(second);
-    // Ends with 1 if any test fails, which is not for it to judge.
+    // It ends with 1 if any test fails; whether that matters is decided here.
     let outcome = run_within(&mut command, Duration::from_secs(600));
     assert!(!outcome.timed_out, "{}", outcome.describe());
     parse(&outcome.text())
 }
 
-/// Lines of a name and a result; the line behind a failure or a skipped test says why.
+/// Parses lines with a name and a result. The line after a failure or a skipped test says why.
 fn parse(text: &str) -> Results {
     let mut results = Results::new();
     let mut lines = text.lines().peekable();

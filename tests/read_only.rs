@@ -1,5 +1,5 @@
-//! What must not change an image does not change a byte of it; what must not be trusted is not
-//! written; and nobody mounts an image twice.
+//! What must not change an image does not change a byte of it; images that must not be trusted are
+//! not written; and an image cannot be mounted twice.
 
 use backstitch_tests::command::{Outcome, backstitch, our_fsck, run, tool};
 use backstitch_tests::image::Image;
@@ -34,7 +34,7 @@ fn expect_unchanged(image: &Image, before: &[u8], what: &str) {
     assert_eq!(before.len(), after.len(), "{what} changed the image's size");
 }
 
-/// Everything that changes a file system is refused with EROFS.
+/// Asserts that everything that changes a file system is refused with EROFS.
 #[track_caller]
 fn expect_read_only(dir: &Path) {
     let (file, new) = (dir.join("d1/1"), dir.join("new"));
@@ -133,7 +133,8 @@ fn looking_into_an_image_changes_nothing() {
     expect_unchanged(&image, &before, "fsck -n");
 }
 
-/// The message of an error: one line `backstitch: WHAT: WHERE: WHY`, perhaps a hint behind it.
+/// Asserts the message of an error: one line `backstitch: WHAT: WHERE: WHY`, and perhaps a hint
+/// after it.
 #[track_caller]
 fn expect_error(outcome: &Outcome, code: i32, why: &str) {
     assert_eq!(outcome.code, Some(code), "{}", outcome.describe());

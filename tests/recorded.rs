@@ -1,9 +1,9 @@
-//! Everything that the engine writes and flushes under load is recorded at the device; then the
-//! power is cut at random moments of the record, each time with a random part of what was not
-//! flushed, and what is left is judged by two checkers.
+//! All writes and flushes of the engine under load are recorded at the device. Then the power is
+//! cut at random moments of the recording, each time with a random part of what was not flushed,
+//! and two checkers judge each state.
 //!
-//! `MOMENTS` says how many cuts (60), `SEED` which; the load itself is repeated only as far as
-//! threads allow.
+//! `MOMENTS` is the number of cuts (60), `SEED` the seed. The load itself is repeated only as far
+//! as threads allow.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const GARBAGE: u8 = 0xee;
 const THREADS: u64 = 3;
 const WORK: Duration = Duration::from_secs(4);
 
-/// The device's bytes before, and everything that happened to it.
+/// The device's bytes before the mount, and everything that happened to it since.
 struct Recording {
     base: Vec<u8>,
     records: Vec<Record>,
@@ -69,8 +69,8 @@ fn record(image: &Image, dir: &Path, ordering: Ordering, seed: u64) -> Recording
 }
 
 impl Recording {
-    /// Calls `look` with what each of `moments` power cuts leaves, and the record before which it
-    /// came.
+    /// Calls `look` with the state that each of `moments` power cuts leaves, and the number of the
+    /// record before which it came.
     fn cut(&self, random: &mut Random, moments: u64, look: &mut dyn FnMut(&[u8], usize)) {
         let len = self.records.len();
         let mut cuts: Vec<usize> = (0..moments)
@@ -89,7 +89,7 @@ impl Recording {
             applied = flushed;
             let mut state = stable.clone();
             let open = &self.records[flushed..cut];
-            // Anything from nothing to all of what was not flushed.
+            // Any part of what was not flushed, from nothing to all.
             let share = random.below(5);
             materialise(&mut state, open, open.len(), &mut |_| {
                 random.below(4) < share
@@ -99,7 +99,7 @@ impl Recording {
     }
 }
 
-/// What soft updates never leave, by our own check and by e2fsck.
+/// What our own check and e2fsck find that soft updates must never leave.
 fn damages(state: &[u8], scratch: &Scratch) -> Vec<String> {
     let ours = usual().check(&SliceSource(state), &CheckOptions::default());
     let ours = ours.expect("nothing that can be checked").findings;

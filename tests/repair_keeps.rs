@@ -1,7 +1,7 @@
-//! A repair keeps at least what `e2fsck -fy` keeps: damages that once cost files, each repaired by
+//! A repair keeps at least what `e2fsck -fy` keeps: damages that once cost files are repaired by
 //! both.
 //!
-//! What was kept is read by `debugfs`, and compared with the tree that the image was made from: a
+//! `debugfs` reads what was kept, and it is compared with the tree from which the image was made. A
 //! file counts if it has its path and its bytes.
 
 use backstitch_tests::command::{Outcome, backstitch, run, tool};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Files by their paths below the root.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// A tree with files in the inode only, with direct, indirect and double indirect blocks, and with
+/// A tree with empty files and files with direct, indirect and double indirect blocks, in
 /// directories of several depths.
 fn make_tree(root: &Path) -> Files {
     let mut random = Random::new(26);
@@ -55,7 +55,7 @@ fn read_tree(root: &Path) -> Files {
     files
 }
 
-/// How many files of an image are what they were.
+/// How many files of an image are as they were.
 fn right_files(scratch: &Scratch, image: &Image, good: &Files) -> usize {
     let into = scratch.path("dumped");
     let _ = fs::remove_dir_all(&into);
@@ -77,7 +77,7 @@ fn repair(image: &Image, arguments: &[&str]) -> Outcome {
         .arg(image.path()))
 }
 
-/// A line of `dumpe2fs`, from its first number on.
+/// The first number in a line of `dumpe2fs`.
 fn place_of(image: &Image, what: &str) -> u64 {
     let text = run(tool("dumpe2fs").arg(image.path()))
         .expect_success()
@@ -131,7 +131,7 @@ const CASES: &[Case] = &[
         size: "64M",
         options: &["-b", "4096", "-I", "256"],
         damage: |image| garbage(image, place_of(image, "Inode table at "), 4096, 1),
-        // The root with the first five of the files: all go to lost+found, or are gone.
+        // The root with the first five of the files: all are moved to lost+found, or are gone.
         lost: usize::MAX,
     },
     Case {
@@ -249,7 +249,7 @@ fn what_a_repair_takes_away_is_said_first() {
     make_tree(&tree);
     let from = tree.to_string_lossy();
     let image = Image::mke2fs(&scratch, "image", "64M", &["-b", "1024", "-d", &from]);
-    // The names in `other` are lost with its inode, and its files go to lost+found.
+    // The names in `other` are lost with its inode, and its files are moved to lost+found.
     image.debugfs(&["clri /other", "sif /file-6 block[2] 99999999"]);
     let copy = image.copy("copy");
     let outcome = repair(&image, &[]);

@@ -1,5 +1,5 @@
-//! What the kernel writes we read, what we write the kernel reads, and e2fsck has nothing to say,
-//! for every kind of ext2 that `mke2fs` makes.
+//! We read what the kernel writes, the kernel reads what we write, and e2fsck finds nothing, for
+//! every kind of ext2 that `mke2fs` makes.
 
 use backstitch_tests::command::{backstitch, run};
 use backstitch_tests::image::Image;
@@ -77,7 +77,7 @@ fn make(scratch: &Scratch, name: &str, variant: &Variant) -> Image {
     Image::mke2fs(scratch, name, "160M", &arguments)
 }
 
-/// What a mount shows when nothing may change, not even access times.
+/// A mount's tree, when nothing may change, not even access times.
 fn capture(scratch: &Scratch, image: &Image, kernel: bool) -> Tree {
     let dir = scratch.dir("looking");
     let mounted = if kernel {
@@ -172,7 +172,7 @@ fn we_change_what_the_kernel_wrote(scratch: &Scratch, image: &Image) {
     image.expect_clean();
 }
 
-/// Touches everything that `populate` makes: directories with an index, shared attributes, sparse
+/// Changes everything that `populate` makes: directories with an index, shared attributes, sparse
 /// files, hard links.
 fn change(dir: &Path) -> std::io::Result<()> {
     let crowded = dir.join("crowded");
@@ -229,7 +229,7 @@ fn remove_all(dir: &Path) {
     }
 }
 
-/// The commands that look into an image without mounting it show what the kernel shows.
+/// The commands that read an image without mounting it show the same as the kernel.
 fn expect_same_through_commands(scratch: &Scratch, image: &Image, theirs: &Tree) {
     let place = |name: &str| format!("{}:/{name}", image.path().display());
     let dir = scratch.dir("mnt");

@@ -1,4 +1,4 @@
-//! The table of docs/GUARANTEES.md on what programs can rely on is what a new run measures.
+//! A new measurement gives the table of docs/GUARANTEES.md on what programs can rely on.
 
 use backstitch_tests::command::{backstitch, run_within};
 use backstitch_tests::require;
@@ -22,7 +22,7 @@ fn the_table_of_the_guarantees_is_what_is_measured() {
     let stdout = String::from_utf8(run.stdout).expect("a table is text");
     let measured: Vec<&str> = stdout.lines().collect();
     assert!(measured.len() > 16, "{} lines", measured.len());
-    // Line by line, so that a difference is told by its line.
+    // Compared line by line, so that a failure shows the line.
     for (line, now) in written.lines().zip(&measured) {
         assert_eq!(line, *now, "make semantics makes the table anew");
     }

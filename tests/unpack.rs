@@ -1,6 +1,6 @@
-//! A large tree is unpacked, compared, and removed, and everything is as it was.
+//! Unpacks a large tree, compares it, and removes it; then everything is as it was.
 //!
-//! `FILES` and `MEGABYTES` say how large it is.
+//! `FILES` and `MEGABYTES` are its size.
 
 use backstitch_tests::command::{run_within, tool};
 use backstitch_tests::image::Image;

@@ -1,4 +1,4 @@
-//! What the kernel's driver writes to a disk while files come and go above it, and what power cuts
+//! What the kernel's driver writes to a disk while files are made and removed, and what power cuts
 //! leave of that.
 
 use std::fs::{self, File, OpenOptions};
@@ -13,18 +13,18 @@ use backstitch_tests::random::Random;
 use backstitch_tests::recorder::Recorder;
 use backstitch_tests::scratch::{Scratch, force_unmount};
 
-/// How long files come and go.
+/// How long files are made and removed.
 const WORK: Duration = Duration::from_secs(4);
-/// What a block of the journal's own begins with: copies of blocks that begin so are escaped.
+/// The first bytes of the journal's own blocks. Copies of blocks that begin like this are escaped.
 pub(crate) const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
 
 /// A kind of journal.
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
     pub(crate) mke2fs: &'static [&'static str],
-    /// The kernel's driver, and how to mount.
+    /// The kernel's driver, and the mount options.
     pub(crate) mount: (&'static str, &'static str),
-    /// Whether this version writes such a file system, so that it deals with orphans.
+    /// Whether this version can write such a file system, and so can deal with its orphans.
     pub(crate) is_writable: bool,
 }
 
@@ -136,8 +136,7 @@ pub(crate) const PROFILES: [Profile; 10] = [
     },
 ];
 
-/// Makes, changes, truncates and removes files until the time is up. Some are removed while they
-/// are open.
+/// Makes, changes, truncates and removes files until the time is up. Some are removed while open.
 pub(crate) fn work(dir: &Path, seed: u64, with_orphans: bool) {
     let mut random = Random::new(seed);
     let started = Instant::now();
@@ -178,7 +177,7 @@ pub(crate) fn work(dir: &Path, seed: u64, with_orphans: bool) {
             7 => drop(fs::rename(&path, name(random.below(60)))),
             8 => drop(fs::remove_dir_all(path.parent().unwrap_or(dir))),
             9 if with_orphans => {
-                // An orphan as long as it is open.
+                // It is an orphan while it is open.
                 if let Ok(file) = File::open(&path) {
                     open.push(file);
                     let _ = fs::remove_file(&path);
@@ -196,7 +195,8 @@ pub(crate) fn work(dir: &Path, seed: u64, with_orphans: bool) {
     }
 }
 
-/// A length that a file keeps: a few bytes for most, a few indirect blocks for some.
+/// The length of a file, always the same for it: for most a few bytes, for some a few indirect
+/// blocks.
 fn random_len(seed: u64, path: &Path) -> usize {
     let number = path
         .as_os_str()
@@ -212,14 +212,14 @@ fn random_len(seed: u64, path: &Path) -> usize {
     }
 }
 
-/// What a record says, in memory.
+/// The changes of a recording, in memory.
 pub(crate) struct Record {
     base: Vec<u8>,
     pub(crate) changes: Vec<Change>,
 }
 
 pub(crate) enum Change {
-    /// Where, what, and whether it is durable when it ends.
+    /// The offset, the bytes, and whether it is durable when it ends.
     Write(usize, Vec<u8>, bool),
     Discard(usize, usize),
     Flush,
@@ -254,7 +254,7 @@ impl Record {
         Record { base, changes }
     }
 
-    /// Calls `look` with what each of `count` power cuts leaves.
+    /// Calls `look` with the state that each of `count` power cuts leaves.
     pub(crate) fn cut(&self, random: &mut Random, count: u64, look: &mut dyn FnMut(u64, Vec<u8>)) {
         let mut cuts: Vec<u64> = (0..count)
             .map(|_| random.below(self.changes.len() as u64 + 1))
@@ -299,8 +299,8 @@ pub(crate) fn record(scratch: &Scratch, profile: &Profile, seed: u64) -> Record 
     let recorder = Recorder::start(scratch, image.path());
     let dir = scratch.dir("mnt");
     recorder.mount_with(profile.mount.0, profile.mount.1, &dir);
-    // e2fsck deals with orphans in another way: where its replay is all there is to compare with,
-    // there should be none.
+    // e2fsck deals with orphans in another way. If only its replay can be compared, there should be
+    // none.
     work(&dir, seed, profile.is_writable);
     force_unmount(&dir);
     recorder.end();

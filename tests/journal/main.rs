@@ -1,13 +1,13 @@
-//! Journals that the kernel left when the power went: our recovery beside e2fsck's.
+//! Journals that the kernel left at a power cut: our recovery compared with e2fsck's.
 //!
-//! Everything that the kernel's driver writes to a disk is recorded while files come and go above
-//! it. Then the power is cut at random moments of the record, each time with a random part of what
-//! was not flushed. debugfs and e2fsck replay the journal of what is left, and so do we: the bytes
-//! must be the same, but for the times of the repair and the free totals in the superblock. With
-//! the orphans dealt with as well, which e2fsck does with `-E journal_only` too, it must find
-//! nothing left to do.
+//! All that the kernel's driver writes to a disk is recorded while files are made and removed. Then
+//! the power is cut at random moments of the recording, each time with a random part of what was
+//! not flushed. debugfs, e2fsck and we replay the journal of each state. The bytes must be the
+//! same, except for the times of the repair and the free totals in the superblock. When orphans are
+//! dealt with as well, which e2fsck does even with `-E journal_only`, it must find nothing left to
+//! do.
 //!
-//! `CUTS` says how many cuts for each kind of journal (4), `SEED` which.
+//! `CUTS` is the number of cuts for each kind of journal (4), `SEED` the seed.
 
 mod kernel;
 mod tools;
@@ -35,8 +35,8 @@ use backstitch_tests::{require, say, setting};
 
 use kernel::{MAGIC, PROFILES, Profile, record};
 
-/// Fields of the superblock that say when it was repaired (`s_wtime`, `s_lastcheck`, and their high
-/// bits), and the totals of what is free, which only we count anew after a replay; and
+/// Fields of the superblock with the time of the repair (`s_wtime`, `s_lastcheck`, and their high
+/// bits); the totals of free blocks and inodes, which only we count again after a replay; and
 /// `s_kbytes_written`, to which the others add what they wrote.
 const DIFFERENT: [(usize, usize); 6] = [
     (0x178, 8),
@@ -46,10 +46,10 @@ const DIFFERENT: [(usize, usize); 6] = [
     (0x158, 4),
     (0x274, 4),
 ];
-/// `s_checksum`, which covers them.
+/// `s_checksum`, which covers these fields.
 const CHECKSUM: (usize, usize) = (0x3fc, 4);
 
-/// Our replay, and nothing else, as `e2fsck -E journal_only` does it.
+/// Our replay and nothing else, as with `e2fsck -E journal_only`.
 fn replay(device: &MemoryDevice) -> Outcome {
     let place = journal_host()
         .place(device)
@@ -82,7 +82,7 @@ fn masked(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Our replay against somebody else's.
+/// Compares our replay with another program's.
 fn expect_same(what: &str, who: &str, ours: &[u8], theirs: &Path) {
     let ours = masked(ours.to_vec());
     let theirs = masked(fs::read(theirs).expect("gone"));
@@ -98,19 +98,19 @@ fn expect_same(what: &str, who: &str, ours: &[u8], theirs: &Path) {
     }
 }
 
-/// What a profile's cuts came to.
+/// The counts of a profile's cuts.
 #[derive(Default)]
 struct Tally {
     replayed: u64,
-    /// Of these, those that somebody else replayed too.
+    /// Those of them that another program replayed too.
     compared: u64,
     transactions: u64,
     revoked: u64,
     orphans: u64,
 }
 
-/// Our replay against debugfs's, which does nothing else, and e2fsck's, which deals with orphans
-/// too.
+/// Compares our replay with debugfs's, which does nothing else, and with e2fsck's, which deals with
+/// orphans too.
 fn compare_replays(what: &str, scratch: &Scratch, state: &[u8], tally: &mut Tally) {
     let theirs = scratch.path("theirs.img");
     write(&theirs, state);
@@ -119,7 +119,7 @@ fn compare_replays(what: &str, scratch: &Scratch, state: &[u8], tally: &mut Tall
     let outcome = replay(&device);
     let ours = device.snapshot();
     let replayed = run(tool("debugfs").args(["-w", "-R", "jr"]).arg(&theirs)).expect_success();
-    // Bitmaps whose checksums are right only after the replay keep debugfs away.
+    // debugfs refuses bitmaps whose checksums are right only after the replay.
     let is_open = !replayed.stderr.contains("not open");
     if is_open {
         expect_same(what, "debugfs", &ours, &theirs);
@@ -138,7 +138,7 @@ fn compare_replays(what: &str, scratch: &Scratch, state: &[u8], tally: &mut Tall
     tally.revoked += outcome.revoked;
 }
 
-/// All that a mount does, and what e2fsck has to say of it.
+/// Does all that a mount does, and has e2fsck check the result.
 fn recover(what: &str, scratch: &Scratch, state: &[u8]) -> u64 {
     let device = MemoryDevice::from_bytes(state.to_vec());
     let now = Timestamp {
@@ -208,7 +208,7 @@ profiles! {
     ext3_ordered ext3_writeback ext3_full ext3_full_4k ext3_checksum_v1 ext4_checksum_v3 ext4_64bit
 }
 
-/// One of the three modes, by the seed; all of them where there is time for more cuts than usual.
+/// One of the three modes, by the seed; all of them if more cuts than usual are asked for.
 #[test]
 fn ext4_without_extents() {
     require!(
@@ -232,7 +232,7 @@ fn ext4_without_extents() {
     }
 }
 
-/// A journal that our format code writes into an image: e2fsck replays it as we do.
+/// A journal that our format code writes into an image. e2fsck must replay it as we do.
 fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
     let device = MemoryDevice::from_bytes(image.clone());
     let place = journal_host()
@@ -247,7 +247,7 @@ fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
     let mut sb = opened.superblock().clone();
     sb.set_features(features);
     let start = random.between(u64::from(sb.first), u64::from(sb.end)) as u32;
-    // Numbers wrap around as positions do.
+    // Sequence numbers wrap around, as positions do.
     let mut sequence = Sequence(u32::MAX - random.below(20) as u32);
     sb.set_tail(start, sequence);
     let put = |position, bytes: &[u8]| {
@@ -256,7 +256,7 @@ fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
     };
     put(0, &sb.encode());
     let (mut at, size) = (0, place.block_bytes as usize);
-    // Blocks of nobody, at the file system's end.
+    // Blocks at the file system's end that nothing uses.
     let homes = place.home_blocks - 200;
     loop {
         let mut transaction = Transaction {
@@ -283,7 +283,7 @@ fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
             break;
         }
         let is_last = at + log.len() * 2 >= room;
-        // The last one is cut off before its end.
+        // The last transaction is cut off before its end.
         let kept = if is_last { log.len() / 3 } else { log.len() };
         for block in log.iter().take(kept) {
             put(sb.advance(start, at as u32), block);
@@ -343,7 +343,7 @@ fn journals_of_ours_are_replayed_by_e2fsck() {
     assert_eq!(tally.compared, tally.replayed);
 }
 
-/// The image but for the journal's own blocks, in which a second recovery may leave other records.
+/// The image without the journal's blocks, in which a second recovery may leave other records.
 fn without_journal(mut image: Vec<u8>) -> Vec<u8> {
     let device = MemoryDevice::from_bytes(image.clone());
     let place = journal_host()

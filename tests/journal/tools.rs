@@ -1,4 +1,4 @@
-//! Journals under the commands: on a device of their own, replayed or given up by fsck, written or
+//! The commands with journals: on a device of their own, replayed or given up by fsck, written or
 //! left alone by a mount.
 
 use std::fs::{self, File};
@@ -58,7 +58,7 @@ fn a_journal_on_a_device_of_its_own() {
         work(&dir, Random::seed("external_journal"), false);
         let file = File::create(dir.join("last")).expect("cannot create");
         file.sync_all().expect("cannot sync");
-        // Nobody writes now: what the two files hold is what a power cut would leave.
+        // Nothing is being written, so the two files are what a power cut would leave.
         fs::copy(scratch.path("disk.img"), &crashed).expect("cannot copy");
         fs::copy(scratch.path("log.img"), &crashed_log).expect("cannot copy");
         drop(file);
@@ -88,7 +88,7 @@ fn a_journal_on_a_device_of_its_own() {
         refused.describe()
     );
     let log_option = format!("nojournal,journal_dev={}", crashed_log.display());
-    // Read-only: nothing is written, and all is there.
+    // Read-only: nothing is written, but all files are there.
     mount(&format!("ro,{log_option}")).expect_success();
     assert!(dir.join("last").exists());
     umount_ours(&dir);
@@ -158,7 +158,7 @@ fn fsck_replays_or_gives_up() {
     assert_eq!(preened.code, Some(1), "{}", preened.describe());
     assert_eq!(fsck("-p").code, Some(0));
     Image::at(path.clone()).expect_clean();
-    // A copy whose checksum is wrong: -p leaves everything alone, -y gives it up.
+    // A copy with a wrong checksum: -p changes nothing, -y gives up the journal.
     let device = MemoryDevice::from_bytes(dirty.clone());
     let place = journal_host()
         .place(&device)
@@ -166,8 +166,8 @@ fn fsck_replays_or_gives_up() {
         .expect("no journal");
     let journal = backstitch_mechanisms::jbd2::open(&device, None, &place).expect("no journal");
     let scan = journal.scan(place.home_blocks).expect("cannot scan");
-    // Nobody reads a copy that was revoked, or that there is a later one of; so the last one that
-    // fsck misses.
+    // A copy that is revoked, or followed by a later one, is not read. So this takes the last copy,
+    // whose loss fsck notices.
     let place_of = |position| {
         let block = journal.device().map().block(position);
         (block.expect("no such block").0 * 1024 + 700) as usize
@@ -228,7 +228,7 @@ fn an_image_with_a_journal_is_written_through_it_or_without_it() {
     fs::write(dir.join("through"), b"journal").expect("cannot write");
     unmount();
     let dumped = run(backstitch().args(["journal", "dump"]).arg(&path)).expect_success();
-    // It is empty again, and further than a new one.
+    // The log is empty again, and its numbers are beyond those of a new one.
     let said = String::from_utf8_lossy(&dumped.stdout).into_owned();
     assert!(said.contains("starts at block 0"), "{said}");
     assert!(!said.trim_end().ends_with("transaction 1"), "{said}");

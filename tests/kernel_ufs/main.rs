@@ -1,18 +1,19 @@
-//! What we write on UFS is what the kernel's own driver reads, byte for byte.
+//! The kernel's own driver reads what we write on UFS, byte for byte.
 //!
-//! The host need not have that driver: user-mode Linux brings it along, read-only. Images of our
-//! `mkfs` and of `makefs`, both versions in both byte orders, are filled and changed through our
-//! mount and unmounted; then a guest mounts them all. `look.py` describes each tree twice, through
-//! our mount before it goes and through the kernel's, and the two descriptions must be equal.
+//! The host need not have that driver, since user-mode Linux brings it along, read-only. Images
+//! made by our `mkfs` and by `makefs`, of both versions and in both byte orders, are filled and
+//! changed through our mount, then unmounted. Then a guest mounts them all. `look.py` describes
+//! each tree twice, through our mount before it is unmounted and through the kernel's, and the two
+//! descriptions must be equal.
 //!
 //! The seed is printed, and `SEED` repeats it.
 //!
 //! # What the driver cannot show
 //!
-//! As its source in Linux 6.1 says:
+//! According to its source in Linux 6.1:
 //!
-//! - A UFS2 whose superblock is not at byte 65,536, where alone `ufs_fill_super` looks for it:
-//!   `makefs` puts it at byte 8,192. There is a copy at the other place while the guest mounts.
+//! - A UFS2 whose superblock is not at byte 65,536, the only place in which `ufs_fill_super` looks.
+//!   `makefs` puts it at byte 8,192, so a copy is put into the other place while the guest mounts.
 //! - Fragments of more than 4,096 bytes: `ufs_fill_super` refuses them. Such geometries are left
 //!   out here.
 //! - Fractions of a second in UFS1: `ufs1_read_inode` sets them to zero. Whole seconds are compared.
@@ -104,7 +105,7 @@ impl Kind {
             self.version, self.block_bytes, self.fragment_bytes
         );
         let order = if self.is_big_endian { "be" } else { "le" };
-        // It makes no inodes beyond those of the tree and these.
+        // `makefs` makes no inodes beyond those of the tree and these.
         let arguments = ["-B", order, "-f", "2000", "-o", &options];
         Image::makefs(scratch, name, "128m", &arguments, tree)
     }
@@ -116,27 +117,27 @@ type Entry = Map<String, Value>;
 /// A tree as `look.py` describes it.
 type Seen = BTreeMap<String, Entry>;
 
-/// What a disk of the guest holds.
+/// A disk of the guest.
 struct Disk {
     what: String,
     kind: Kind,
     path: PathBuf,
-    /// The number of a partition, or nothing.
+    /// The number of a partition, or empty.
     partition: &'static str,
-    /// Whether the superblock is where the driver does not look for it.
+    /// Whether the superblock is at a place in which the driver does not look for it.
     is_superblock_elsewhere: bool,
-    /// The description of the tree that we saw.
+    /// The description of the tree in our mount.
     ours: PathBuf,
 }
 
 impl Disk {
-    /// What the guest does with the disk of this number.
+    /// The guest's script for the disk with this number.
     fn script(&self, number: usize) -> String {
         let device = disk_name(number) + self.partition;
         let variant = ["44bsd", "ufs2"][self.kind.version as usize - 1];
         let mut mount = format!("mount -t ufs -o ro,ufstype={variant} {device} /mnt/{number}");
         if self.is_superblock_elsewhere {
-            // What is at that place belongs to the tree, and is put back.
+            // The bytes at that place belong to the tree, and are restored afterwards.
             mount = format!(
                 "dd if={device} of=/mnt/held bs=8192 skip=8 count=1 status=none
 dd if={device} of={device} bs=8192 skip=1 seek=8 count=1 conv=notrunc status=none
@@ -163,7 +164,7 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Describes a tree that we have mounted.
+/// Describes a tree in our mount.
 fn look(image: &Image, dir: &Path) -> PathBuf {
     let list = image.path().with_extension("ours");
     let mut command = tool("python3");
@@ -172,7 +173,7 @@ fn look(image: &Image, dir: &Path) -> PathBuf {
     list
 }
 
-/// Makes a tree in an empty image, if it is one, and changes what is there.
+/// Makes a tree in the image if it is empty, and changes what is there.
 fn work_on(scratch: &Scratch, image: Image, kind: Kind, is_empty: bool, seed: u64) -> Disk {
     let name = image.path().file_stem().unwrap_or_default();
     let what = format!("{name:?} {kind:?}");
@@ -212,7 +213,7 @@ fn expect_done<T>(what: &str, result: std::io::Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// Sleuthkit shows the same. It finds no superblock that is elsewhere, either.
+/// Sleuthkit shows the same. It does not find a superblock at another place either.
 fn expect_same_by_sleuthkit(disk: &Disk) {
     if disk.is_superblock_elsewhere {
         return;
@@ -230,7 +231,7 @@ fn expect_same_by_sleuthkit(disk: &Disk) {
     );
 }
 
-/// What the kernel's driver shows of each disk, and what we showed.
+/// For each disk, what we showed and what the kernel's driver shows.
 fn seen_by_both(scratch: &Scratch, disks: &[Disk]) -> Vec<(Seen, Seen)> {
     let scripts = disks
         .iter()
@@ -255,7 +256,7 @@ fn read_list(path: &Path) -> Seen {
     entries.collect()
 }
 
-/// What differs, a line each.
+/// The differences, one in a line.
 fn differences(kind: Kind, ours: &Seen, theirs: &Seen) -> Vec<String> {
     let mut found = Vec::new();
     for (name, entry) in ours {
@@ -284,7 +285,7 @@ fn differences(kind: Kind, ours: &Seen, theirs: &Seen) -> Vec<String> {
     found
 }
 
-/// An entry with what the driver can tell, see the head of this file.
+/// An entry without what the driver cannot show, see the head of this file.
 fn comparable(kind: Kind, entry: &Entry) -> Entry {
     let mut entry = entry.clone();
     if kind.version == 1 {
@@ -316,12 +317,12 @@ fn expect_same(disk: &Disk, ours: &Seen, theirs: &Seen) {
     );
 }
 
-/// The contents of a file that every image gets. They are found in an image by their bytes.
+/// The contents of a file that every image gets. In an image they are found by their bytes.
 fn marker(seed: u64) -> Vec<u8> {
     Random::new(!seed).bytes(400)
 }
 
-/// A copy of a disk in which one bit of the marker is another.
+/// A copy of a disk in which one bit of the marker is changed.
 fn damaged(disk: &Disk, marker: &[u8]) -> Disk {
     let path = disk.path.with_extension("damaged");
     run(tool("cp").arg("--sparse=always").arg(&disk.path).arg(&path)).expect_success();
@@ -395,7 +396,7 @@ fn the_kernel_reads_what_we_write_on_images_of_makefs() {
     }
 }
 
-/// Its superblock has the form from before UFS2, so we mount it read-only. The kernel finds the
+/// The superblock has the form from before UFS2, so we mount it read-only. The kernel finds the
 /// slice by itself.
 #[test]
 fn the_kernel_reads_what_we_read_on_a_disk_of_freebsd() {

@@ -1,5 +1,5 @@
-//! What is done to a file system before another driver looks at it: everything that a format has a
-//! case for, and changes of all of it.
+//! Changes to a file system before another driver reads it: all special cases of the format, and
+//! changes of all of them.
 
 use backstitch_tests::operations::{Choice, Generator};
 use backstitch_tests::player::Player;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The longest target of a symbolic link in UFS.
 const LONGEST_TARGET: usize = 1_023;
 
-/// The sizes on which a file system of UFS is built.
+/// The block and fragment sizes of a UFS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     /// 1 or 2.
@@ -23,14 +23,14 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// How many pointers a block has.
+    /// The number of pointers in a block.
     fn pointers(&self) -> u64 {
         self.block_bytes / if self.version == 1 { 4 } else { 8 }
     }
 }
 
-/// Makes one of everything in an empty directory, but for large files with holes; what only root
-/// may make, if it is root.
+/// Makes one of everything in an empty directory, except large sparse files; as root also what only
+/// root may make.
 pub(crate) fn fill(dir: &Path, random: &mut Random, geometry: Geometry) -> Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     names(&dir.join("names"), random)?;
@@ -42,15 +42,15 @@ pub(crate) fn fill(dir: &Path, random: &mut Random, geometry: Geometry) -> Resul
     times(&dir.join("times"), geometry)
 }
 
-/// A name of any length that a directory can hold, with a number that makes it unique.
+/// A name of any possible length, with a number that makes it unique.
 fn name(random: &mut Random, number: u64) -> String {
     let start = format!("{number}-");
     let len = random.below(256 - start.len() as u64) as usize;
     start + &"n".repeat(len)
 }
 
-/// A directory that is larger than its direct blocks where these are small, with free places in
-/// it; and one so deep that its path has thousands of bytes.
+/// A directory that, with small blocks, is larger than its direct blocks, and has free places; and
+/// one so deep that its path has thousands of bytes.
 fn names(dir: &Path, random: &mut Random) -> Result<()> {
     fs::create_dir(dir)?;
     let many = dir.join("many");
@@ -74,7 +74,7 @@ fn names(dir: &Path, random: &mut Random) -> Result<()> {
         if number % 3 == 0 {
             let to = many.join(name(random, 1_000 + number));
             match fs::rename(random.pick(&files), &to) {
-                // It has been renamed before.
+                // It was renamed before.
                 Err(error) if gone(&error) => {}
                 result => result?,
             }
@@ -87,7 +87,7 @@ fn names(dir: &Path, random: &mut Random) -> Result<()> {
         fs::create_dir(&deep)?;
         fs::write(deep.join("file"), random.bytes(100))?;
     }
-    // A whole directory, with what is in it, gets another place in the tree.
+    // A directory moves to another place in the tree, with all that is in it.
     let (from, to) = (dir.join("from"), dir.join("to"));
     fs::create_dir_all(from.join("moved/inner"))?;
     fs::write(from.join("moved/inner/file"), random.bytes(3_000))?;
@@ -98,12 +98,12 @@ fn names(dir: &Path, random: &mut Random) -> Result<()> {
     fs::rename(dir.join("another"), dir.join("a name that is taken"))
 }
 
-/// Files that end in every number of fragments, and a byte before and behind them.
+/// Files that end at every number of fragments, and a byte before and after.
 fn tails(dir: &Path, random: &mut Random, geometry: Geometry) -> Result<()> {
     fs::create_dir(dir)?;
     let (block, fragment) = (geometry.block_bytes, geometry.fragment_bytes);
     let mut ends: Vec<u64> = (0..=block / fragment).map(|n| n * fragment).collect();
-    // Behind the direct blocks there are no fragments.
+    // There are no fragments beyond the direct blocks.
     ends.extend([
         block * 3 + fragment,
         block * 11 + fragment,
@@ -119,8 +119,8 @@ fn tails(dir: &Path, random: &mut Random, geometry: Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Files that grow in turns, so that their ends are in the way of each other and move; one that
-/// is cut and grows again; one with blocks behind two levels of pointers, where that is cheap.
+/// Files that grow in turn, so that their ends are in each other's way and must move; one that is
+/// truncated and grows again; and one with two levels of indirect blocks, if that is cheap.
 fn growing(dir: &Path, random: &mut Random, geometry: Geometry) -> Result<()> {
     fs::create_dir(dir)?;
     let fragment = geometry.fragment_bytes;
@@ -154,8 +154,8 @@ fn growing(dir: &Path, random: &mut Random, geometry: Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Files with data at the edges of each level of pointers and holes between, one of which gets
-/// more holes.
+/// Files with data at the borders of each level of indirect blocks and holes between. One of them
+/// gets more holes.
 pub(crate) fn holes(dir: &Path, random: &mut Random, geometry: Geometry) -> Result<()> {
     fs::create_dir(dir)?;
     let (block, pointers) = (geometry.block_bytes, geometry.pointers());
@@ -196,7 +196,7 @@ fn links(dir: &Path) -> Result<()> {
     for number in 0..20 {
         fs::hard_link(dir.join("one"), dir.join(format!("other/{number}")))?;
     }
-    // A short target is in the inode: up to 59 bytes in UFS1, up to 119 in UFS2.
+    // A short target is stored in the inode: up to 59 bytes in UFS1, up to 119 in UFS2.
     for len in [1, 58, 59, 60, 61, 118, 119, 120, 121, 500, LONGEST_TARGET] {
         let path = dir.join(format!("target-{len}"));
         symlink("t".repeat(len), &path)?;
@@ -215,7 +215,7 @@ fn special(dir: &Path, is_root: bool) -> Result<()> {
     make("socket", FileType::Socket, 0)?;
     fs::hard_link(dir.join("fifo"), dir.join("fifo-too"))?;
     if is_root {
-        // The kernel's `ufs` knows numbers up to 255.
+        // The kernel's `ufs` supports numbers up to 255.
         for (name, major, minor) in [("null", 1, 3), ("last", 255, 255), ("first", 0, 0)] {
             let device = rustix::fs::makedev(major, minor);
             make(name, FileType::CharacterDevice, device)?;
@@ -227,7 +227,7 @@ fn special(dir: &Path, is_root: bool) -> Result<()> {
 
 fn modes_and_owners(dir: &Path, is_root: bool) -> Result<()> {
     fs::create_dir(dir)?;
-    // Who is not root must be able to read them.
+    // Ordinary users must be able to read them.
     for mode in [0o400, 0o644, 0o777, 0o4755, 0o2755, 0o6711, 0o2644] {
         let file = dir.join(format!("file-{mode:o}"));
         fs::write(&file, "mode")?;
@@ -283,11 +283,12 @@ fn set_times(path: &Path, seconds: i64, nanoseconds: i64) -> Result<()> {
     Ok(rustix::fs::utimensat(CWD, path, &times, flags)?)
 }
 
-/// Changes about half of what is below a directory; the number of changes.
+/// Changes about half of what is below a directory. Returns the number of changes.
 pub(crate) fn change(dir: &Path, random: &mut Random, geometry: Geometry) -> Result<u64> {
     let mut all = Vec::new();
     collect(dir, &mut all)?;
-    // What is in a directory comes before it: a name of its own would hide the others.
+    // Contents come before their directory, since the others could not be found after it is
+    // renamed.
     all.sort_by(|one, other| other.cmp(one));
     let mut changes = 0;
     for (number, path) in all.iter().enumerate() {
@@ -297,7 +298,7 @@ pub(crate) fn change(dir: &Path, random: &mut Random, geometry: Geometry) -> Res
         let to = dir.join(name(random, 10_000 + number as u64));
         match change_one(path, &to, random, geometry) {
             Ok(()) => changes += 1,
-            // It went with its directory, or is not for an ordinary user to change.
+            // It was removed with its directory, or an ordinary user may not change it.
             Err(error) if gone(&error) || error.kind() == ErrorKind::PermissionDenied => {}
             Err(error) => return Err(error),
         }
@@ -375,7 +376,7 @@ fn change_file(path: &Path, size: u64, random: &mut Random, geometry: Geometry) 
     }
 }
 
-/// Random system calls on few names; the number of those that were not refused.
+/// Random system calls on few names. Returns the number of those that were not refused.
 pub(crate) fn play(dir: &Path, seed: u64, operations: u64) -> Result<u64> {
     fs::create_dir(dir)?;
     let choice = Choice {
@@ -395,7 +396,7 @@ pub(crate) fn play(dir: &Path, seed: u64, operations: u64) -> Result<u64> {
     Ok(done)
 }
 
-/// Lets an ordinary user read everything that is theirs; root can as it is.
+/// Lets an ordinary user read all their files; root can already.
 pub(crate) fn make_readable(dir: &Path) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a command may take that should take seconds.
+/// The time limit for commands that should take seconds.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// How a command ended.
@@ -37,7 +37,7 @@ impl Outcome {
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| {
             panic!(
@@ -49,18 +49,18 @@ impl Outcome {
         })
     }
 
-    /// Insists on success.
+    /// Asserts success.
     ///
     /// # Panics
     ///
-    /// With the command's own words, if it failed.
+    /// With the command's output, if it failed.
     #[track_caller]
     pub fn expect_success(self) -> Self {
         assert!(self.code == Some(0), "{}", self.describe());
         self
     }
 
-    /// Everything about it, long output cut in the middle.
+    /// A description of the whole outcome, with long output cut in the middle.
     pub fn describe(&self) -> String {
         let how = match (self.timed_out, self.code) {
             (true, _) => format!("still ran after {:.0?}", self.elapsed),
@@ -79,7 +79,7 @@ impl Outcome {
     }
 }
 
-/// The command line of a tool, to which arguments are added.
+/// The command of a tool, to which arguments are added.
 pub fn tool(name: &str) -> Command {
     let mut command = Command::new(find(name).unwrap_or_else(|| PathBuf::from(name)));
     // The messages of foreign tools are parsed.
@@ -97,10 +97,10 @@ pub fn backstitch() -> Command {
     Command::new(path)
 }
 
-/// What our own check says, without changing anything.
+/// The result of our own check, which changes nothing.
 pub fn our_fsck(image: &std::path::Path) -> Option<Outcome> {
     let outcome = run_within(backstitch().args(["fsck", "-n"]).arg(image), LIMIT);
-    // A build in which the command is still missing.
+    // `None` in a build in which the command is not implemented yet.
     (!outcome.stderr.contains("not implemented")).then_some(outcome)
 }
 
@@ -117,8 +117,8 @@ fn binary() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Runs a command to its end, or kills it when `limit` has passed. Its output goes to files, not
-/// pipes: a daemon that keeps them open holds nobody up.
+/// Runs a command to its end, or kills it when `limit` has passed. Its output goes to files and not
+/// to pipes, so a daemon that keeps it open does not delay anything.
 ///
 /// # Panics
 ///
@@ -154,7 +154,7 @@ pub fn run(command: &mut Command) -> Outcome {
     run_within(command, LIMIT)
 }
 
-/// Waits for a child; kills it, and returns nothing, when `limit` has passed.
+/// Waits for a child. Kills it and returns `None` when `limit` has passed.
 ///
 /// # Panics
 ///

@@ -1,12 +1,12 @@
-//! `backstitch journal dump` beside `debugfs -R "logdump -a"`: the same records, line by line.
+//! `backstitch journal dump` and `debugfs -R "logdump -a"` print the same records, line by line.
 
 use std::path::Path;
 
 use crate::command::{backstitch, run, tool};
 
-/// What debugfs prints from the log's beginning to its end. Behind it comes what it takes for fast
-/// commits, also where there are none; before it, of a journal on a device of its own, what device
-/// that is.
+/// The part of debugfs's output from the log's beginning to its end. For a journal on a device of
+/// its own, the name of that device comes before it. After it comes what debugfs takes for fast
+/// commits, even if there are none.
 fn log_lines(text: &str) -> Vec<&str> {
     let is_beginning = |line: &&str| line.starts_with("Journal starts at block");
     let lines: Vec<&str> = text
@@ -19,8 +19,8 @@ fn log_lines(text: &str) -> Vec<&str> {
     lines[..end.map_or(lines.len(), |at| at + 1)].to_vec()
 }
 
-/// Compares what both print of an image's journal, or of the one on a device of its own. Returns
-/// how many lines that is.
+/// Compares both outputs for an image's journal, or for one on a device of its own. Returns the
+/// number of lines.
 ///
 /// # Panics
 ///

@@ -1,27 +1,27 @@
-//! What `e2fsck -fn` says, sorted into what a soft-updates file system may leave after a crash and
-//! what it may not.
+//! Sorts the output of `e2fsck -fn` into what a file system under soft updates may leave after a
+//! crash and what it may not.
 //!
 //! Allowed is what `docs/GUARANTEES.md` lists for `soft`: space and inodes marked used, link and
 //! attribute-block counts too high, block counts off, sizes below the mapped blocks, unconnected
 //! inodes and directories, the two names of a directory that was being moved, counters off, the
-//! dirty flag. Every line that is not known to be one of those is corruption: a message that nobody
-//! has thought of must not pass.
+//! dirty flag. Every line that is not known to be one of those counts as corruption, so that an
+//! unknown message cannot pass.
 
-/// What kind of damage a finding is; the words of `backstitch fsck --json`.
+/// The kind of damage of a finding, in the words of `backstitch fsck --json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Something is marked used, or counted, that is not.
+    /// Something is marked used or counted, but is not used.
     Leak,
     /// A counter that can be recomputed is off.
     Count,
-    /// The structure lies: nothing may leave this but a mechanism without order.
+    /// The structure is wrong: only a mechanism without order may leave this.
     Corruption,
 }
 
 /// One thing that e2fsck found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// e2fsck's words.
     pub text: String,
@@ -38,12 +38,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether e2fsck was content.
+    /// Whether e2fsck found nothing.
     pub fn is_clean(&self) -> bool {
         self.clean && self.findings.is_empty()
     }
 
-    /// Notes that e2fsck could not go on: so much damage that it counts as such.
+    /// Notes that e2fsck could not go on: so much damage counts as corruption.
     pub fn gave_up(&mut self) {
         let text = "e2fsck gave up".to_owned();
         self.findings.push(Finding {
@@ -65,7 +65,7 @@ impl Report {
     }
 }
 
-/// Sorts the output of `e2fsck -fn`; `content` is whether it ended with exit code 0.
+/// Sorts the output of `e2fsck -fn`. `content` says whether its exit code was 0.
 pub fn classify(text: &str, content: bool) -> Report {
     let mut findings: Vec<Finding> = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !is_chatter(line)) {
@@ -90,7 +90,7 @@ pub fn classify(text: &str, content: bool) -> Report {
     }
 }
 
-/// Lines that report progress or ask, and find nothing.
+/// Lines that report progress or ask a question, and are no findings.
 fn is_chatter(line: &str) -> bool {
     const STARTS: [&str; 8] = [
         "Pass ",
@@ -153,8 +153,8 @@ fn kind_of(line: &str) -> Kind {
     if leak { Kind::Leak } else { Kind::Corruption }
 }
 
-/// `Block bitmap differences:  -33 -(35--40)`: minus is marked but not used, plus is used but not
-/// marked.
+/// `Block bitmap differences: -33 -(35--40)`: minus means marked but not used, plus means used but
+/// not marked.
 fn is_marked_in_vain(line: &str) -> bool {
     ["Block bitmap differences:", "Inode bitmap differences:"]
         .iter()
@@ -164,8 +164,8 @@ fn is_marked_in_vain(line: &str) -> bool {
         })
 }
 
-/// Link counts, reference counts of attribute blocks: too high is a leak, too low loses something.
-/// Block counts of inodes may be off either way.
+/// Link counts and reference counts of attribute blocks: one that is too high is a leak, one that
+/// is too low loses something. Block counts of inodes may be wrong either way.
 fn is_count_too_high(line: &str) -> bool {
     let Some((found, expected)) = is_should_be(line) else {
         return false;
@@ -181,7 +181,7 @@ fn is_size_too_low(line: &str) -> bool {
         && is_should_be(line).is_some_and(|(found, expected)| found < expected)
 }
 
-/// The numbers of `… 3, should be 2.`
+/// The numbers in `… 3, should be 2.`
 fn is_should_be(line: &str) -> Option<(u64, u64)> {
     let (before, after) = line.split_once(", should be ")?;
     let found = before.rsplit(' ').next()?;
@@ -191,10 +191,9 @@ fn is_should_be(line: &str) -> Option<(u64, u64)> {
     ))
 }
 
-/// `Entry 'x' in /a (12) is a link to directory /b/x (13).`, a second name, and
-/// `'..' in /b/x (13) is /a (12), should be /b (14).`: of a directory that is unconnected or has
-/// two names, or that was moved before its first name was on the disk, so that only the new one is
-/// there.
+/// `Entry 'x' in /a (12) is a link to directory /b/x (13).`, a second name; and `'..' in /b/x (13)
+/// is /a (12), should be /b (14).`, for a directory that is unconnected, or has two names, or was
+/// moved before its first name was on the disk, so that only the new one is there.
 fn is_about_loose_directory(line: &str) -> bool {
     let second_name = line.starts_with("Entry '") && line.contains(" is a link to directory ");
     second_name || (line.starts_with("'..' in ") && line.contains(", should be "))

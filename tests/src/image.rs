@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct Image {
     path: PathBuf,
-    /// Whether it is of a format that e2fsck does not know.
+    /// Whether its format is one that e2fsck does not know.
     is_ours: bool,
 }
 
 impl Image {
-    /// A file that is there already.
+    /// An existing file.
     pub fn at(path: PathBuf) -> Self {
         Self::of_ext(path)
     }
@@ -26,11 +26,11 @@ impl Image {
         Self { path, is_ours }
     }
 
-    /// An image of `size` that our own command makes, of a type that `e2fsck` does not know.
+    /// An image of `size` made by our own command, of a type that `e2fsck` does not know.
     ///
     /// # Panics
     ///
-    /// If it does not make it.
+    /// If the command fails.
     pub fn ours(scratch: &Scratch, name: &str, size: &str, arguments: &[&str]) -> Self {
         let path = scratch.path(name);
         let mut command = backstitch();
@@ -40,11 +40,11 @@ impl Image {
         Self { path, is_ours }
     }
 
-    /// An image of `size` with a directory's tree that `makefs -t ffs` makes.
+    /// An image of `size` with the tree of a directory, made by `makefs -t ffs`.
     ///
     /// # Panics
     ///
-    /// If it does not make it.
+    /// If makefs fails.
     pub fn makefs(
         scratch: &Scratch,
         name: &str,
@@ -60,12 +60,12 @@ impl Image {
         Self { path, is_ours }
     }
 
-    /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with more
+    /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with further
     /// arguments, which may name another type.
     ///
     /// # Panics
     ///
-    /// If mke2fs does not make it.
+    /// If mke2fs fails.
     pub fn mke2fs(scratch: &Scratch, name: &str, size: &str, arguments: &[&str]) -> Self {
         let path = scratch.path(name);
         let _ = fs::remove_file(&path);
@@ -73,8 +73,8 @@ impl Image {
         Self::of_ext(path)
     }
 
-    /// As [`mke2fs`](Self::mke2fs), on a file whose every byte was `garbage` before: a block that a
-    /// file shows without having been given it can then be told from a hole.
+    /// As [`mke2fs`](Self::mke2fs), in a file whose bytes were all `garbage` before. So if a file
+    /// shows a block that it was not given, that can be told from a hole.
     ///
     /// # Panics
     ///
@@ -102,7 +102,7 @@ impl Image {
         Self::of_ext(path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -130,7 +130,7 @@ impl Image {
         }
     }
 
-    /// What `e2fsck -fn` says, which changes nothing.
+    /// The report of `e2fsck -fn`, which changes nothing.
     ///
     /// # Panics
     ///
@@ -140,14 +140,15 @@ impl Image {
         let mut report = classify(&outcome.text(), outcome.code == Some(0));
         match outcome.code {
             Some(0 | 4) => {}
-            // It gave up over what it found.
+            // It gave up because of what it found.
             Some(12) => report.gave_up(),
             _ => panic!("{}", outcome.describe()),
         }
         report
     }
 
-    /// Insists that `e2fsck -fn` finds nothing; our own check where e2fsck does not know the format.
+    /// Asserts that `e2fsck -fn` finds nothing, or our own check if e2fsck does not know the
+    /// format.
     ///
     /// # Panics
     ///
@@ -177,7 +178,7 @@ impl Image {
             .expect("cannot change an image");
     }
 
-    /// Cuts the file, or extends it with a hole.
+    /// Shortens the file, or extends it with a hole.
     ///
     /// # Panics
     ///
@@ -201,7 +202,7 @@ impl Image {
         let mut debugfs = tool("debugfs");
         let outcome =
             run(debugfs.arg("-w").arg("-f").arg(&script).arg(&self.path)).expect_success();
-        // It ends with 0 also when a command fails, but says why behind its version.
+        // debugfs ends with 0 even if a command fails, but prints the reason after its version.
         let complaint = outcome
             .stderr
             .lines()
@@ -210,11 +211,11 @@ impl Image {
         outcome
     }
 
-    /// Free blocks and free inodes, as the superblock has them.
+    /// Free blocks and free inodes, according to the superblock.
     ///
     /// # Panics
     ///
-    /// If dumpe2fs does not tell.
+    /// If dumpe2fs does not print them.
     pub fn free_counts(&self) -> (u64, u64) {
         let text = run(tool("dumpe2fs").arg("-h").arg(&self.path))
             .expect_success()

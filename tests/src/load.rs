@@ -1,10 +1,10 @@
-//! A load that is mostly metadata, for killing the file system under it, and what must be true
+//! A load of mostly metadata, during which the file system is killed; and what must be true
 //! afterwards.
 //!
-//! Every file is written with words of eight bytes of its own: half a mark, half the file's number.
-//! Whatever a file shows after a crash that is neither zero nor its own was never given to it. Some
-//! files are fsynced and then only renamed: they must be there, under one of their names, with all
-//! of their bytes.
+//! Every file is written with words of eight bytes that belong to it: half a mark, half the file's
+//! number. If a file shows a word after a crash that is neither zero nor its own, that was never
+//! written to it. Some files are fsynced and then only renamed: they must be there under one of
+//! their names, with all of their bytes.
 
 use crate::random::Random;
 use rustix::fs::{RenameFlags, XattrFlags};
@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 
 /// The upper half of every word in every file.
 const MARK: u64 = 0x5717_c4ed << 32;
-/// Directories that each thread works in, and names in each of them.
+/// Directories in which each thread works, and names in each of them.
 const DIRECTORIES: u64 = 6;
 const NAMES: u64 = 30;
 
@@ -32,11 +32,11 @@ pub struct Promise {
     len: u64,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Errors are no longer unexpected: the file system is being killed.
+    /// Whether the file system is about to be killed, so that errors are expected.
     ending: AtomicBool,
     numbers: AtomicU64,
     operations: AtomicU64,
@@ -51,22 +51,22 @@ pub struct Load {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a load has done.
+/// The results of a load.
 #[derive(Debug)]
 pub struct Done {
     /// How many operations were done or refused.
     pub operations: u64,
-    /// What must have survived.
+    /// Files that must have survived.
     pub promises: Vec<Promise>,
     /// Errors that have nothing to do with the kill.
     pub unexpected: Vec<String>,
 }
 
-/// Removes every `r*` beside a directory: what earlier loads have left.
+/// Removes every `r*` beside a directory, which earlier loads have left.
 ///
 /// # Errors
 ///
-/// What the file system says.
+/// The file system's errors.
 pub fn remove_all_but(kept: &Path) -> Result<()> {
     let parent = kept.parent().expect("a load has a place of its own");
     for entry in fs::read_dir(parent)? {
@@ -79,7 +79,7 @@ pub fn remove_all_but(kept: &Path) -> Result<()> {
 }
 
 impl Load {
-    /// Starts threads that work below `dir`, and one that removes what else there is beside it.
+    /// Starts threads that work below `dir`, and one that removes everything else beside it.
     ///
     /// # Panics
     ///
@@ -111,12 +111,12 @@ impl Load {
         }
     }
 
-    /// To be called before the file system is killed: errors are then no longer unexpected.
+    /// Must be called before the file system is killed. Errors are expected after that.
     pub fn expect_the_end(&self) {
         self.shared.ending.store(true, Ordering::SeqCst);
     }
 
-    /// Stops the threads, which a dead file system does by itself.
+    /// Stops the threads. If the file system is dead they have stopped by themselves.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl Worker {
             self.shared.operations.fetch_add(1, Ordering::Relaxed);
             let Err(error) = self.step() else { continue };
             match Errno::from_io_error(&error) {
-                // What random operations must expect.
+                // Errors of which random operations get some.
                 Some(
                     Errno::NOENT
                     | Errno::PERM
@@ -204,7 +204,7 @@ impl Worker {
 
     fn name(&mut self) -> PathBuf {
         let number = self.random.below(NAMES);
-        // Long ones, so that directories have several blocks.
+        // Long names, so that directories have several blocks.
         self.directory()
             .join(format!("f{number}-{}", "x".repeat(number as usize * 5)))
     }
@@ -241,7 +241,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes behind the end, sometimes leaving a hole, of a file that may have been removed.
+    /// Writes beyond the end of a file that may have been removed, sometimes leaving a hole.
     fn append(&mut self) -> Result<()> {
         if self.open.is_empty() {
             return Ok(());
@@ -278,7 +278,7 @@ impl Worker {
 
     fn set_attribute(&mut self) -> Result<()> {
         let path = self.name();
-        // Few values, so that they are shared.
+        // Few different values, so that attribute blocks are shared.
         let value = vec![self.random.below(3) as u8; 400];
         Ok(rustix::fs::lsetxattr(
             path,
@@ -288,7 +288,7 @@ impl Worker {
         )?)
     }
 
-    /// A file that is fsynced must survive from then on.
+    /// Makes and fsyncs a file, which must survive from then on.
     fn keep(&mut self) -> Result<()> {
         let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
         let kept = self.place.join("kept");
@@ -314,8 +314,8 @@ impl Worker {
         Ok(())
     }
 
-    /// A kept file gets another name, sometimes by way of a link, sometimes in a new directory: it
-    /// must keep one of them.
+    /// Gives a kept file another name, sometimes through a link, sometimes in a new directory. It
+    /// must keep one of its names.
     fn move_kept(&mut self) -> Result<()> {
         let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
         let place = self.place.join(format!("kept/moved-{}", number % 50));
@@ -329,7 +329,7 @@ impl Worker {
             }
             let which = self.random.below(mine.len() as u64) as usize;
             let source = mine[which].names.last().cloned();
-            // Before it happens: the kill may come at any moment.
+            // Noted before the rename, since the kill may come at any moment.
             mine[which].names.push(target.clone());
             source.unwrap_or_default()
         };
@@ -343,13 +343,13 @@ impl Worker {
     }
 }
 
-/// What the file of this number holds.
+/// The contents of the file with this number.
 fn own_bytes(number: u64, len: u64) -> Vec<u8> {
     let word = (MARK | (number & 0xffff_ffff)).to_le_bytes();
     word.into_iter().cycle().take(len as usize).collect()
 }
 
-/// What is wrong with the promises after a crash, one line for each.
+/// The promises that are broken after a crash, one line for each.
 pub fn broken_promises(promises: &[Promise]) -> Vec<String> {
     promises.iter().filter_map(broken).collect()
 }

@@ -1,10 +1,10 @@
-//! Loop devices: for what a foreign tool wants as a block device of its own.
+//! Loop devices, for foreign tools that need a block device.
 
 use std::path::Path;
 
 use crate::command::{run, tool};
 
-/// A loop device over a file, which goes with this.
+/// A loop device over a file, detached when this is dropped.
 #[derive(Debug)]
 pub struct LoopDevice(String);
 
@@ -13,7 +13,7 @@ impl LoopDevice {
     ///
     /// # Panics
     ///
-    /// If there is none to be had.
+    /// If none can be attached.
     pub fn over(file: &Path) -> Self {
         let mut command = tool("losetup");
         let attached = run(command.args(["--find", "--show"]).arg(file)).expect_success();

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What is mounted in the place of the file system under test.
+/// The file system that is mounted as the one under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Our own.
@@ -20,11 +20,11 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What the environment variable `BACKEND` asks for.
+    /// The one named by the environment variable `BACKEND`.
     ///
     /// # Panics
     ///
-    /// If it asks for something else.
+    /// If it names something else.
     pub fn from_env() -> Self {
         match std::env::var("BACKEND").as_deref() {
             Err(_) | Ok("" | "backstitch") => Self::Backstitch,
@@ -40,7 +40,7 @@ impl Backend {
 pub struct Options {
     /// The mechanism; the command's default if empty.
     pub ordering: String,
-    /// What goes after `-o`, separated by commas.
+    /// The value of `-o`, separated by commas.
     pub options: String,
 }
 
@@ -62,19 +62,19 @@ impl Options {
     }
 }
 
-/// A mounted image; unmounted when dropped, by force if need be.
+/// A mounted image, unmounted when this is dropped, by force if necessary.
 #[derive(Debug)]
 pub struct Mounted {
     dir: PathBuf,
     image: PathBuf,
     backend: Backend,
-    /// The daemon's process id, where there is one.
+    /// The daemon's process id, if there is a daemon.
     pub pid: Option<u32>,
     gone: bool,
 }
 
 impl Mounted {
-    /// Mounts an image with the kernel's ext2. `options` go after `-o`, `ro` among them.
+    /// Mounts an image with the kernel's ext2. `options` is the value of `-o`, such as `ro`.
     ///
     /// # Panics
     ///
@@ -99,7 +99,7 @@ impl Mounted {
     ///
     /// # Panics
     ///
-    /// If it does not mount it.
+    /// If that fails.
     pub fn under_test(image: &Image, dir: &Path, options: &Options) -> Self {
         Self::try_under_test(image, dir, options)
             .unwrap_or_else(|outcome| panic!("{}", outcome.describe()))
@@ -139,7 +139,7 @@ impl Mounted {
         }
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.dir
     }
@@ -163,7 +163,7 @@ impl Mounted {
         self.wait_for_daemon();
     }
 
-    /// Kills the daemon, as a power cut would, and clears away the dead mount.
+    /// Kills the daemon, like a power cut, and removes the dead mount.
     ///
     /// # Panics
     ///
@@ -173,14 +173,14 @@ impl Mounted {
         self.wait_for_daemon();
     }
 
-    /// Takes a mount off whose daemon was killed. All who worked on it must have ended: later they
-    /// would work on the host's directory below.
+    /// Removes the mount of a killed daemon. Everything that worked on it must have ended, since
+    /// after this it would work on the host's directory below.
     pub fn detach(mut self) {
         force_unmount(&self.dir);
         self.gone = true;
     }
 
-    /// What the daemons of this image have logged.
+    /// The log of this image's daemons.
     pub fn log(&self) -> String {
         fs::read_to_string(log_of(&self.image)).unwrap_or_default()
     }
@@ -219,7 +219,7 @@ impl Drop for Mounted {
         if !self.gone {
             force_unmount(&self.dir);
             if let Some(pid) = self.pid.filter(|pid| is_running(*pid)) {
-                // What it still has to write is of no use to a test that has failed.
+                // The test has failed, so what the daemon still has to write is not needed.
                 if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                 }
@@ -228,7 +228,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Whether a process is there and not a zombie.
+/// Whether a process exists and is no zombie.
 fn is_running(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
         let state = stat
@@ -290,7 +290,7 @@ fn kernel_mount_as(driver: &str, image: &Image, dir: &Path, options: &str) -> Ou
     }
 }
 
-/// Whether a mount failed because every loop device was taken, which may pass.
+/// Whether a mount failed because all loop devices were in use, which may change.
 pub(crate) fn is_taken(mount: &Outcome) -> bool {
     mount.stderr.contains("failed to setup loop device")
 }
@@ -306,7 +306,7 @@ fn fuse2fs_mount(image: &Image, dir: &Path, options: &str) -> Outcome {
     run(command.args(["-o", &all]))
 }
 
-/// What another file system understands of our options.
+/// The part of our options that another file system understands.
 fn foreign_options(options: &str) -> &str {
     if options.split(',').any(|option| option == "ro") {
         "ro"

@@ -1,5 +1,5 @@
-//! Random operations on a tree, for doing the same on two file systems and comparing what each
-//! answers.
+//! Random operations on a tree, to be done on two file systems, so that the answers can be
+//! compared.
 
 use crate::random::Random;
 use rustix::fs::{FileType, OFlags, RenameFlags, XattrFlags};
@@ -7,7 +7,7 @@ use rustix::fs::{FileType, OFlags, RenameFlags, XattrFlags};
 /// How many files can be held open at a time.
 pub(crate) const SLOTS: u64 = 4;
 
-/// One thing to do. Paths are below the root.
+/// An operation. Paths are relative to the root.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "they are the system calls of the same names")]
 pub enum Operation {
@@ -140,19 +140,19 @@ pub enum Operation {
     },
 }
 
-/// Operations to choose from.
+/// Which operations are generated.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// Extended attributes and ACLs.
     pub attributes: bool,
-    /// How long the value of an attribute gets, unless it is far too long.
+    /// The largest size of an attribute's value, apart from values that are far too large.
     pub attribute_bytes: u64,
     /// Punching holes.
     pub holes: bool,
 }
 
-/// Makes up operations: on few names, so that they meet each other, and more often than not on
-/// names that are there.
+/// Generates operations on few names, so that they affect each other, and mostly on names that
+/// exist.
 #[derive(Debug)]
 pub struct Generator {
     random: Random,
@@ -160,7 +160,7 @@ pub struct Generator {
     names: Vec<String>,
 }
 
-/// As many names are remembered as there.
+/// The most names that are remembered as existing.
 const MOST_NAMES: usize = 100;
 
 impl Generator {
@@ -340,13 +340,13 @@ impl Generator {
                     1 => XattrFlags::REPLACE,
                     _ => XattrFlags::empty(),
                 };
-                // Beyond what fits, or so small that all of them fit into one block: what lies
-                // between depends on whether a file system keeps some of them in the inode.
+                // Larger than what fits, or so small that all of them fit into one block. For sizes
+                // between these it matters whether a file system stores some of them in the inode.
                 let len = match self.random.below(10) {
                     0 => self.random.between(5000, 9000),
                     _ => self.random.below(self.choice.attribute_bytes),
                 };
-                // Few different values, so that inodes come to share them.
+                // Few different values, so that inodes share them.
                 O::SetAttribute {
                     path,
                     name,

@@ -1,4 +1,4 @@
-//! Does random operations below one root and says what each answered.
+//! Does random operations below a root, and returns the answer to each.
 
 use crate::acl;
 use crate::operations::{Operation, SLOTS};
@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Does operations below one root.
+/// Does operations below a root.
 #[derive(Debug)]
 pub struct Player {
     root: PathBuf,
@@ -28,7 +28,7 @@ impl Player {
         }
     }
 
-    /// Does one operation; what it answers, as text to be compared.
+    /// Does an operation, and returns the answer as text for comparison.
     pub fn play(&mut self, operation: &Operation) -> String {
         match self.on_open(operation).or_else(|| self.on_names(operation)) {
             Some(result) => answer(result),
@@ -36,7 +36,7 @@ impl Player {
         }
     }
 
-    /// Lets go of every open file.
+    /// Closes all open files.
     pub fn close_all(&mut self) {
         self.slots = [const { None }; SLOTS as usize];
     }
@@ -58,7 +58,7 @@ impl Player {
                 flags,
                 mode,
             } => {
-                // Opening a fifo would wait for the other end.
+                // Opening a fifo would wait for its other end.
                 let flags = *flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let file = rustix::fs::open(self.at(path), flags, Mode::from_raw_mode(*mode));
                 file.map(|file| {
@@ -89,7 +89,7 @@ impl Player {
                 rustix::fs::fallocate(file, flags, *at, *len).map(|()| done())
             }),
             O::SeekData { slot, at, hole } => self.slot(*slot).and_then(|file| {
-                // Positions in a directory are what its index makes of them.
+                // Positions in a directory depend on its index.
                 let stat = rustix::fs::fstat(file)?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                     return Ok("not a file".to_owned());

@@ -12,11 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// What the file system to be filled can hold.
+/// What the file system can hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Ability {
-    /// The size of its blocks: files are made to end just before, at and behind every change of the
-    /// block map.
+    /// The block size. Files end just before, at and just after every change of the block map.
     pub block_bytes: u64,
     /// Extended attributes and ACLs.
     pub attributes: bool,
@@ -30,7 +29,7 @@ pub struct Ability {
 ///
 /// # Errors
 ///
-/// The first error that anything meets.
+/// The first error.
 pub fn populate(dir: &Path, seed: u64, ability: Ability) -> Result<()> {
     let mut random = Random::new(seed);
     files(&dir.join("files"), &mut random, ability)?;
@@ -42,7 +41,7 @@ pub fn populate(dir: &Path, seed: u64, ability: Ability) -> Result<()> {
     if ability.attributes {
         attributes(&dir.join("attributes"), &mut random, ability)?;
     }
-    // Last, since everything else would change them.
+    // Last, since everything else would change the times.
     times(&dir.join("times"), ability)
 }
 
@@ -81,7 +80,7 @@ fn files(dir: &Path, random: &mut Random, ability: Ability) -> Result<()> {
         }
     }
     File::create(dir.join("only-a-hole"))?.set_len(1_000_000)?;
-    // Written, shortened inside a block, extended again: the cut part must read as zeros.
+    // Written, truncated inside a block, extended again: the removed part must read as zeros.
     let cut = File::create(dir.join("cut"))?;
     cut.write_all_at(&random.bytes(50_000), 0)?;
     cut.set_len(20_001)?;
@@ -132,7 +131,7 @@ fn links(dir: &Path, ability: Ability) -> Result<()> {
     fs::hard_link(dir.join("one"), dir.join("other/three"))?;
     symlink("one", dir.join("short"))?;
     symlink("nowhere/at/all", dir.join("dangling"))?;
-    // A target of up to 59 bytes is kept in the inode, a longer one in a block.
+    // A target of up to 59 bytes is stored in the inode, a longer one in a block.
     for len in [1, 58, 59, 60, 61, 500, (ability.block_bytes - 1).min(4095)] {
         symlink("t".repeat(len as usize), dir.join(format!("target-{len}")))?;
     }
@@ -203,8 +202,7 @@ fn chown(path: &Path, user: u32, group: u32) -> Result<()> {
     )?)
 }
 
-/// A directory of many blocks with free places in the middle (an indexed one, where the kernel
-/// makes it).
+/// A directory of many blocks with free space in the middle (indexed, if the kernel makes it).
 fn crowded(dir: &Path) -> Result<()> {
     fs::create_dir(dir)?;
     let name = |number: usize| dir.join(format!("{number:04}-{}", "y".repeat(number % 50)));

@@ -1,4 +1,4 @@
-//! A small generator, so that every test can be repeated from the seed that it prints.
+//! A small random generator: every test can be repeated from the seed that it prints.
 
 /// Steele, Lea and Flood's SplitMix64.
 #[derive(Clone, Debug)]
@@ -10,8 +10,8 @@ impl Random {
         Self(seed)
     }
 
-    /// The seed in the environment variable `SEED`, or one that differs from run to run; printed,
-    /// so that it can be given again.
+    /// The seed in the environment variable `SEED`, or one that differs in each run. It is printed,
+    /// so that the run can be repeated.
     pub fn seed(test: &str) -> u64 {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = crate::setting(
@@ -65,7 +65,7 @@ impl Random {
         bytes
     }
 
-    /// A size as files have them: often nothing, mostly small, sometimes up to `largest`.
+    /// A size like those of files: often zero, mostly small, sometimes up to `largest`.
     pub fn file_size(&mut self, largest: u64) -> u64 {
         match self.below(8) {
             0 => 0,

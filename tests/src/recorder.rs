@@ -1,5 +1,5 @@
-//! Recording what the kernel's own file systems write: our recorder below, a loop device and a
-//! mount above.
+//! Records what the kernel's own file systems write: our recorder, with a loop device and a mount
+//! over it.
 
 use crate::command::{backstitch, run, tool};
 use crate::mount::is_taken;
@@ -7,13 +7,13 @@ use crate::scratch::{Scratch, umount_ours};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A mounted recorder; taken down with its scratch directory if the test fails.
+/// A mounted recorder. It is removed with its scratch directory if the test fails.
 #[derive(Debug)]
 pub struct Recorder {
     dir: PathBuf,
     /// The image as it was before.
     pub base: PathBuf,
-    /// What was written since.
+    /// The writes since then.
     pub log: PathBuf,
 }
 
@@ -37,11 +37,11 @@ impl Recorder {
     }
 
     /// Mounts the recorded disk with one of the kernel's file systems, through a loop device that
-    /// goes with the mount.
+    /// is detached with the mount.
     ///
     /// # Panics
     ///
-    /// If the kernel does not mount it, or all loop devices stay taken.
+    /// If the kernel does not mount it, or all loop devices stay in use.
     pub fn mount(&self, kind: &str, dir: &Path) {
         self.mount_with(kind, "", dir);
     }
@@ -79,11 +79,11 @@ impl Recorder {
         std::fs::write(self.dir.join("mark"), format!("{text}\n")).expect("cannot mark");
     }
 
-    /// Ends the recording, once nothing sits on the disk any more.
+    /// Ends the recording, once nothing is mounted on the disk any more.
     ///
     /// # Panics
     ///
-    /// If the recorder does not come off.
+    /// If the recorder cannot be unmounted.
     pub fn end(&self) {
         umount_ours(&self.dir);
     }

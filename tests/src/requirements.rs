@@ -1,9 +1,9 @@
-//! What a test needs of the machine.
+//! What a test needs from the machine.
 
 use crate::mount::Backend;
 use std::path::{Path, PathBuf};
 
-/// The Debian packages, and the tools from crates.io, that hold the commands the tests run.
+/// The Debian packages, and the tools from crates.io, with the commands that the tests run.
 const PACKAGES: [(&str, &str); 21] = [
     ("mke2fs", "the Debian package e2fsprogs"),
     ("e2fsck", "the Debian package e2fsprogs"),
@@ -28,7 +28,7 @@ const PACKAGES: [(&str, &str); 21] = [
     ("pjdfstest", "`cargo install pjdfstest`"),
 ];
 
-/// Why `what` cannot be had here, if so.
+/// Why `what` is not available here, if it is not.
 pub fn missing(what: &str) -> Option<String> {
     match what {
         "root" => (!rustix::process::geteuid().is_root()).then(|| "it must run as root".to_owned()),
@@ -69,7 +69,7 @@ pub fn skip(test: &str, reason: &str) {
     crate::say(&text);
 }
 
-/// Where a command is, also where an ordinary user's `PATH` does not reach.
+/// The path of a command, even if it is not in an ordinary user's `PATH`.
 pub fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let home = std::env::var_os("HOME").unwrap_or_default();

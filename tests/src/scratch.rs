@@ -1,5 +1,5 @@
-//! A place for a test's images and mount points, and the lock that lets one test at a time use loop
-//! devices.
+//! A directory for a test's images and mount points, and the lock that lets only one test at a time
+//! use loop devices.
 
 use crate::command::{backstitch, run_within, tool};
 use rustix::fs::FlockOperation;
@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A directory of its own for one test, which holds the lock while it lives and takes everything
-/// down when dropped.
+/// A directory for one test. It holds the lock, and removes everything below it when it is dropped.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
@@ -19,16 +18,15 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Waits for the tests before, cleans up after one that was killed, and makes an empty
-    /// directory.
+    /// Waits for earlier tests, cleans up after one that was killed, and makes an empty directory.
     ///
     /// # Panics
     ///
-    /// If the host does not let it.
+    /// If the host refuses.
     pub fn new(name: &str) -> Self {
         let root = root();
         fs::create_dir_all(&root).expect("cannot make the scratch directory");
-        // Tests that change their user walk through it.
+        // Tests that become another user need access through it.
         fs::set_permissions(&root, Permissions::from_mode(0o755)).expect("cannot open it up");
         let lock = File::create(root.join("lock")).expect("cannot make the lock");
         rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("cannot lock");
@@ -51,11 +49,11 @@ impl Scratch {
         self.dir.join(name)
     }
 
-    /// Makes a directory inside, if it is not there.
+    /// Makes a directory inside, unless it exists.
     ///
     /// # Panics
     ///
-    /// If the host does not let it.
+    /// If the host refuses.
     pub fn dir(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).expect("cannot make a directory");
@@ -77,7 +75,7 @@ impl Drop for Scratch {
     }
 }
 
-/// One for each target directory, so that two checkouts do not wait for each other.
+/// There is one for each target directory, so that two checkouts do not wait for each other.
 fn root() -> PathBuf {
     let mut hasher = DefaultHasher::new();
     std::env::current_exe()
@@ -95,7 +93,7 @@ fn take_down(dir: &Path) {
     }
     unmount_below(dir);
     if !mount_points_below(dir).is_empty() {
-        // Removing files through a mount that would not go would be worse than leaving it.
+        // Removing files through a mount that cannot be unmounted would be worse than leaving it.
         crate::say(&format!("cannot unmount what is below {}", dir.display()));
         return;
     }
@@ -104,17 +102,17 @@ fn take_down(dir: &Path) {
     }
 }
 
-/// Unmounts everything below a directory, lazily if it is busy. Loop devices made by mount(8) go
-/// with their mounts.
+/// Unmounts everything below a directory, lazily if it is busy. Loop devices made by mount(8) are
+/// detached with their mounts.
 pub fn unmount_below(dir: &Path) {
     for point in mount_points_below(dir) {
         force_unmount(&point);
     }
 }
 
-/// Unmounts with the command that `umount` makes, as soon as nobody has files in use there: for a
-/// moment that can be any process another test is just starting, which has the files of this one
-/// until it executes something, or the kernel letting go of a loop device.
+/// Unmounts with the command that `umount` makes, as soon as no files are in use there. For a
+/// moment they may be: another test that is starting a process, which has copies of this one's open
+/// files until it executes a program, or the kernel detaching a loop device.
 ///
 /// # Panics
 ///
@@ -134,7 +132,7 @@ fn unmount_when_free(umount: impl Fn() -> Command) {
     }
 }
 
-/// Takes a mount of the kernel's off, as soon as nobody has files in use there.
+/// Unmounts one of the kernel's mounts, as soon as no files are in use there.
 ///
 /// # Panics
 ///
@@ -147,7 +145,7 @@ pub fn umount(dir: &Path) {
     });
 }
 
-/// Takes a mount of ours off, as soon as nobody has files in use there.
+/// Unmounts one of our mounts, as soon as no files are in use there.
 ///
 /// # Panics
 ///
@@ -160,8 +158,7 @@ pub fn umount_ours(dir: &Path) {
     });
 }
 
-/// Unmounts by force: what a test does that is about to fail anyway, or after it has killed the
-/// daemon.
+/// Unmounts by force, when a test is about to fail anyway or has killed the daemon.
 pub fn force_unmount(point: &Path) {
     let limit = Duration::from_secs(20);
     for option in ["-l", "-f"] {

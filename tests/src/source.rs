@@ -1,4 +1,4 @@
-//! A large source tree to unpack: what the machine has, filled up with made-up files.
+//! A large source tree to unpack: what the machine has, completed with generated files.
 
 use crate::command::{run_within, tool};
 use crate::random::Random;
@@ -8,22 +8,21 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How large the tree becomes.
+/// The size of the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// The fewest files.
+    /// The least number of files.
     pub files: u64,
-    /// The fewest bytes in them.
+    /// The least number of bytes in them.
     pub bytes: u64,
 }
 
-/// Makes a tree of at least `size` in `dir`, hard and symbolic links among the files. A part is
-/// copied from the crates and the documentation that the machine has; the rest is made up from the
-/// seed.
+/// Makes a tree of at least `size` in `dir`, with hard and symbolic links. A part is copied from
+/// the crates and the documentation on the machine; the rest is generated from the seed.
 ///
 /// # Errors
 ///
-/// The first error that anything meets.
+/// The first error.
 pub fn make_tree(dir: &Path, seed: u64, size: Size) -> Result<()> {
     let mut made = Size { files: 0, bytes: 0 };
     let half = Size {
@@ -63,7 +62,7 @@ pub fn make_tree(dir: &Path, seed: u64, size: Size) -> Result<()> {
     Ok(())
 }
 
-/// Where real source trees are on a machine with Rust.
+/// Places of real source trees on a machine with Rust.
 fn sources() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
@@ -79,7 +78,7 @@ fn sources() -> Vec<PathBuf> {
     .collect()
 }
 
-/// Copies until there is enough.
+/// Copies files until there are enough.
 fn copy(from: &Path, to: &Path, enough: Size, made: &mut Size) -> Result<()> {
     fs::create_dir_all(to)?;
     let mut entries: Vec<_> = fs::read_dir(from)?.flatten().collect();

@@ -1,4 +1,4 @@
-//! Everything that can be seen of a directory tree, and what differs between two.
+//! Everything that can be seen of a directory tree, and the differences between two.
 
 use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
@@ -15,12 +15,12 @@ const READ_WHOLE_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Entry {
     stat: Stat,
-    /// A hash of where which bytes other than zero are; of regular files.
+    /// A hash of the non-zero bytes and their offsets, for regular files.
     content: u64,
-    /// Of symbolic links.
+    /// The target, for symbolic links.
     target: PathBuf,
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The first name of the same inode: equal for all of its hard links.
+    /// The first name of the same inode, which is the same for all of its hard links.
     first_name: PathBuf,
 }
 
@@ -40,16 +40,17 @@ pub enum Compare {
     /// A copy: also modification times, which the copier has set.
     Copy,
     /// Two file systems on which the same was done at about the same time, beginning at that
-    /// second: times before it have been set explicitly and must be equal, later ones must be near.
-    /// The left one's files must not use more blocks, but for attributes, for which there are
-    /// several places; it may use fewer, for the kernel's punched holes keep empty indirect blocks.
+    /// second: times before it were set explicitly and must be equal, later ones must be near each
+    /// other. Files on the left must not use more blocks, except for attributes, which may be
+    /// stored in several places. They may use fewer, since the kernel keeps empty indirect blocks
+    /// when it punches holes.
     Lockstep(i64),
-    /// As `Lockstep`, of two formats: what space a file takes is not compared.
+    /// As `Lockstep`, for two formats: the space that files take is not compared.
     LockstepOfFormats(i64),
 }
 
 impl Tree {
-    /// Looks at everything below `root`.
+    /// Reads everything below `root`.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Looks at everything below `root`.
+    /// Reads everything below `root`.
     ///
     /// # Panics
     ///
@@ -97,7 +98,7 @@ impl Tree {
             .map(|(name, entry)| (name.as_path(), entry.stat.st_size as u64))
     }
 
-    /// What `stat` says of a name.
+    /// The result of `stat` for a name.
     pub fn stat(&self, name: &Path) -> Option<&Stat> {
         self.0.get(name).map(|entry| &entry.stat)
     }
@@ -155,7 +156,7 @@ impl Tree {
     }
 }
 
-/// The names in a directory, in order. What the directory says of their inodes must be what `stat`
+/// The names in a directory, sorted. What the directory says of their inodes must be what `stat`
 /// says.
 fn children(path: &Path) -> Result<Vec<std::ffi::OsString>, String> {
     let mut names = Vec::new();
@@ -203,7 +204,7 @@ fn content(path: &Path, size: u64) -> std::io::Result<u64> {
         let end = if size <= READ_WHOLE_BYTES {
             size
         } else {
-            // Blocks smaller than 4 KiB: the data may begin inside the piece that is hashed.
+            // Blocks may be smaller than 4 KiB, so data may begin inside the piece that is hashed.
             let data = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
                 Ok(data) => data,
                 Err(Errno::NXIO) => break,
@@ -235,11 +236,11 @@ fn hash_range(file: &File, from: u64, to: u64, hasher: &mut DefaultHasher) -> st
     Ok(())
 }
 
-/// The extended attributes of a name, symbolic links not followed.
+/// The extended attributes of a name, without following symbolic links.
 ///
 /// # Errors
 ///
-/// As the host reports them; a file system without attributes has none.
+/// The host's errors. A file system without attributes has none.
 pub fn attributes(path: &Path) -> rustix::io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = vec![0; 64 << 10];
     let len = match rustix::fs::llistxattr(path, &mut list[..]) {
@@ -282,11 +283,11 @@ pub fn differences(left: &Tree, right: &Tree, compare: Compare) -> Vec<String> {
     found
 }
 
-/// Insists that two trees are equal.
+/// Asserts that two trees are equal.
 ///
 /// # Panics
 ///
-/// With what differs.
+/// With the differences.
 #[track_caller]
 pub fn expect_equal(what: &str, left: &Tree, right: &Tree, compare: Compare) {
     let found = differences(left, right, compare);

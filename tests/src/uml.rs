@@ -1,7 +1,7 @@
-//! Linux as an ordinary program: a kernel that has the drivers which the host's may lack.
+//! Linux as an ordinary program: a kernel with drivers that the host may lack.
 //!
-//! User-mode Linux boots in seconds, as any user, and shows images as its disks. Its root is the
-//! host's, read-only, so it runs the host's commands.
+//! User-mode Linux boots in seconds, for any user, and shows images as its disks. Its root is the
+//! host's, read-only, so it can run the host's commands.
 
 use crate::command::{Outcome, wait_within};
 use crate::requirements::find;
@@ -13,22 +13,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How many disks a guest may have: one for each digit and letter that Linux names them by.
+/// The most disks of a guest, according to the kernel's driver.
 pub const MOST_DISKS: usize = 16;
 
-/// Seconds for a boot and the script, on a machine with much other work.
+/// Time for a boot and the script, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Where the guest puts what it finds out; a directory of the host.
+/// The directory for the guest's results; it is a directory of the host.
 pub const ANSWERS: &str = "/mnt/answers";
 
 /// Boots a guest, runs a shell script in it as root, and powers it off. The guest sees `disks`
-/// under the names that [`disk_name`] gives, and a driver which is a module of its kernel. What the script writes below [`ANSWERS`] is in the returned directory. `/mnt` is empty
-/// memory, and the one place in which the script can make directories to mount on.
+/// under the names that [`disk_name`] gives, and has a driver that is a module of its kernel. What
+/// the script writes below [`ANSWERS`] is in the returned directory. `/mnt` is an empty file system
+/// in memory, and the only place in which the script can make mount points.
 ///
 /// # Panics
 ///
-/// If it does not end by itself, or the script fails; with what was printed.
+/// If it does not end by itself, or the script fails; with the output.
 pub fn run_in_guest(scratch: &Scratch, disks: &[&Path], driver: &str, script: &str) -> PathBuf {
     assert!(disks.len() <= MOST_DISKS, "too many disks for one guest");
     let kernel = find("linux.uml").expect("linux.uml is missing");
@@ -42,7 +43,7 @@ pub fn run_in_guest(scratch: &Scratch, disks: &[&Path], driver: &str, script: &s
     let mut command = Command::new(kernel);
     command.args(["mem=128M", "rootfstype=hostfs", "root=/dev/root"]);
     command.args(["rootflags=/", "ro", "quiet", "con=null", "con0=fd:0,fd:1"]);
-    // Its own default is a directory in the user's home.
+    // The default is a directory in the user's home.
     command.arg(format!("uml_dir={}/", scratch.dir("uml").display()));
     command.arg(format!("init={}", init.display()));
     for (number, disk) in disks.iter().enumerate() {
@@ -60,8 +61,8 @@ pub fn disk_name(number: usize) -> String {
     format!("/dev/ubd{letter}")
 }
 
-/// A module of the guest's kernel. Debian puts them beside the program, into a directory that is
-/// named by the kernel's version.
+/// The path of a module of the guest's kernel. Debian puts them beside the program, in a directory
+/// named after the kernel's version.
 fn module(kernel: &Path, driver: &str) -> PathBuf {
     let modules = kernel.with_file_name("../lib/uml/modules");
     let name = format!("kernel/fs/{driver}/{driver}.ko");
@@ -99,7 +100,7 @@ sleep 60
     )
 }
 
-/// Runs the guest. It has processes of its own, which go with it also when it hangs.
+/// Runs the guest. It has processes of its own, which are killed even if it hangs.
 fn run_to_power_off(command: &mut Command, console: &Path) -> Outcome {
     let log = File::create(console).expect("cannot make a file for the console");
     let errors = log.try_clone().expect("cannot duplicate a descriptor");
@@ -111,7 +112,7 @@ fn run_to_power_off(command: &mut Command, console: &Path) -> Outcome {
         .expect("cannot run linux.uml");
     let status = wait_within(&mut child, LIMIT);
     if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
-        // As a rule nobody is left in it.
+        // Usually none of them is left.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     Outcome {

@@ -1,15 +1,16 @@
-//! Where everything is in an image that is to be damaged.
+//! The places of everything in an image to damage.
 
 use super::volume::{Entry, JOURNAL, RESIZE, Role, SUPERBLOCK, Volume, u32_at};
 use std::collections::{BTreeMap, HashSet};
 
-/// Contents have more blocks than all else: of one file no more than this are damaged.
+/// There are more blocks of contents than of everything else, so only this many of a file are
+/// damaged.
 const DATA_OF_A_FILE: usize = 4;
 const JOURNAL_MAGIC: u32 = 0xc03b_3998;
 const ROOT_OF_INDEX: u64 = 0;
 const FLAG_INDEX: u32 = 0x1000;
 
-/// What a part of an image is for.
+/// The purpose of a part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The superblock.
@@ -49,7 +50,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// For messages.
+    /// The name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Class::Superblock => "superblock",
@@ -76,9 +77,9 @@ impl Class {
 /// A piece of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// Where it begins.
+    /// Its offset.
     pub offset: u64,
-    /// How long it is.
+    /// Its length.
     pub length: usize,
 }
 
@@ -87,11 +88,11 @@ pub struct Spot {
 pub struct Atlas {
     /// The parts of each class.
     pub spots: BTreeMap<Class, Vec<Spot>>,
-    /// Inodes in use, with their place: directories and reserved ones, which much depends on.
+    /// Inodes in use on which much depends, with their offsets: directories and reserved ones.
     pub important: Vec<(u32, u64)>,
     /// The other inodes in use.
     pub inodes: Vec<(u32, u64)>,
-    /// Names, and where their block is.
+    /// Names, with the offsets of their blocks.
     pub entries: Vec<(u64, Entry)>,
     /// Bytes in a block.
     pub block_bytes: u64,
@@ -102,7 +103,7 @@ pub struct Atlas {
 }
 
 impl Atlas {
-    /// Draws it.
+    /// Finds the places.
     pub fn of(volume: &Volume) -> Atlas {
         let mut atlas = Atlas {
             block_bytes: volume.block_bytes,
@@ -165,7 +166,7 @@ impl Atlas {
                     _ => Class::DescriptorBackup,
                 };
                 (first + 1..after).for_each(|block| self.block(class, block));
-                // They lie between the descriptors and the bitmaps.
+                // The reserved blocks are between the descriptors and the bitmaps.
                 let end = volume.descriptor(group, 0).min(after + 32);
                 if volume.has_resize_inode() {
                     (after..end).for_each(|block| self.block(Class::Reserved, block));

@@ -1,4 +1,5 @@
-//! The images that are damaged: each a kind, with its contents, and what is right in it.
+//! The images to damage: each of a kind, with its contents, and with the list of what is right in
+//! it.
 
 use super::atlas::Atlas;
 use super::contents::{self, Amount};
@@ -14,23 +15,23 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// All times in an image, so that it is the same every time.
+/// The value of all times in an image, so that it is always the same.
 const NOW: &str = "1700000000";
-/// The unit in which an image's contents are remembered.
+/// Bytes of the pieces in which an image's contents are remembered.
 const PIECE: usize = 4096;
 
-/// What is done to an image when mke2fs has made it.
+/// A step after mke2fs has made an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Filled by `backstitch cp` instead of mke2fs.
     OurFilling,
     /// Devices, attributes and ACLs.
     Specials,
-    /// The directories get their index.
+    /// Gives the directories an index.
     Indexes,
     /// Files that were removed while they were open.
     Orphans,
-    /// Transactions in the journal that must be replayed; with checksums of this version.
+    /// Transactions in the journal that must be replayed, with checksums of this version.
     Crash(u32),
     /// The same, left by a mount of ours that was killed.
     OurCrash(&'static str),
@@ -45,7 +46,7 @@ pub struct Kind {
     options: &'static [&'static str],
     steps: &'static [Step],
     amount: Amount,
-    /// Rounds for each that uses it: large images take longer.
+    /// It is used in one round of so many, since large images take longer.
     pub every: u64,
 }
 
@@ -249,21 +250,21 @@ pub struct Base {
     /// Its kind's name.
     pub name: &'static str,
     size: u64,
-    /// What is not zero.
+    /// The pieces that are not all zeros.
     pieces: Vec<(u64, Vec<u8>)>,
-    /// What is right in it, its journal replayed.
+    /// The right tree, after a replay of the journal.
     pub right: Tree,
-    /// Where everything is.
+    /// The places of everything.
     pub atlas: Atlas,
 }
 
 impl Base {
-    /// Makes an image of a kind in the directory `work`, which is to be used for nothing else;
-    /// `None` where the machine lacks what it needs.
+    /// Makes an image of a kind in the directory `work`, which must be used for nothing else;
+    /// `None` if the machine lacks what that needs.
     ///
     /// # Panics
     ///
-    /// If a tool fails that makes or checks it.
+    /// If a tool that makes or checks it fails.
     pub fn make(kind: &Kind, work: &Path) -> Option<Base> {
         let image = Image::at(work.join("base.img"));
         let source = work.join("source");
@@ -306,7 +307,7 @@ impl Base {
     ///
     /// # Panics
     ///
-    /// If the host does not let it.
+    /// If the host refuses.
     pub fn copy(&self, path: &Path) -> File {
         let mut options = File::options();
         let file = options
@@ -325,7 +326,7 @@ impl Base {
     }
 }
 
-/// What is not zero in a file.
+/// The pieces of a file that are not all zeros.
 fn pieces(path: &Path) -> Vec<(u64, Vec<u8>)> {
     let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
     each_piece(path, PIECE, |at, bytes| {
@@ -340,13 +341,13 @@ fn pieces(path: &Path) -> Vec<(u64, Vec<u8>)> {
     pieces
 }
 
-/// Shows every piece of a file that is no hole.
+/// Calls `show` with every piece of a file that is not a hole.
 fn each_piece(path: &Path, length: usize, mut show: impl FnMut(u64, &[u8])) {
     let file = File::open(path).expect("cannot open an image");
     let size = file.metadata().map_or(0, |data| data.len());
     let mut bytes = vec![0; length];
     let mut at = 0;
-    // Where the host knows no holes everything is read.
+    // If the host does not tell holes, everything is read.
     while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
         let end = seek(&file, SeekFrom::Hole(start)).unwrap_or(size);
         at = start - start % length as u64;
@@ -376,7 +377,7 @@ fn format(kind: &Kind, source: &Path, image: &Path) {
     run(command.arg(image).arg(kind.size)).expect_success();
 }
 
-/// Repairs, and insists that there was nothing that cannot be.
+/// Repairs, and asserts that everything could be repaired.
 fn e2fsck(how: &str, image: &Path) -> String {
     let mut command = tool("e2fsck");
     command.env("E2FSPROGS_FAKE_TIME", NOW);
@@ -411,7 +412,7 @@ fn debugfs(image: &Image, commands: &[String]) {
     image.debugfs(&commands);
 }
 
-/// Two files without a name in the list of those that the next mount is to remove.
+/// Puts two files without a name into the list of those that the next mount must remove.
 fn orphans(image: &Image) {
     let (first, second) = (
         inode_of(image, "/small/file-30"),
@@ -439,8 +440,8 @@ fn inode_of(image: &Image, path: &str) -> u32 {
     number.unwrap_or_else(|| panic!("no {path}: {text}"))
 }
 
-/// Three transactions that make, remove and change files, as they would be in the journal after a
-/// power cut: none of it is in place. The second one revokes a block that the first one has.
+/// Puts three transactions into the journal that make, remove and change files. Nothing of them is
+/// in place, as after a power cut. The second one revokes a block of the first one.
 fn crash(work: &Path, image: &Image, checksums: u32) {
     let new = work.join("new");
     fs::write(&new, b"written by a transaction\n".repeat(300)).expect("cannot write");
@@ -504,12 +505,12 @@ fn block_of(image: &Image, path: &str) -> u64 {
         .unwrap_or_else(|_| panic!("no block of {path}: {text}"))
 }
 
-/// The blocks in which two images differ, without those that hold the superblock, and their later
+/// The blocks in which two images differ, except those with the superblock, and their later
 /// contents.
 fn difference(before: &Image, after: &Image, block_bytes: usize) -> (Vec<String>, Vec<u8>) {
     let old = File::open(before.path()).expect("cannot open an image");
     let (mut blocks, mut bytes) = (Vec::new(), Vec::new());
-    // What became zeros was written too, and so is no hole.
+    // A block that became zeros was written too, and so is not a hole.
     each_piece(after.path(), block_bytes, |offset, new| {
         let mut there = vec![0; new.len()];
         old.read_exact_at(&mut there, offset)
@@ -523,7 +524,7 @@ fn difference(before: &Image, after: &Image, block_bytes: usize) -> (Vec<String>
     (blocks, bytes)
 }
 
-/// What our mount leaves when it is killed after a commit.
+/// Changes the image through our mount, which is killed after a commit.
 fn our_crash(mode: &str, image: &Image) {
     let scratch = Scratch::new("mutants");
     let dir = scratch.dir("mnt");

@@ -1,4 +1,4 @@
-//! Running a command many times: at once when it ends, with its memory.
+//! Runs a command many times: returns as soon as it ends, and measures its memory.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,16 +19,16 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// Whether it ran for longer than it may, and was killed.
     pub timed_out: bool,
-    /// What it wrote, errors among the rest.
+    /// Its output, including errors.
     pub output: String,
     /// How long it ran.
     pub elapsed: Duration,
-    /// The largest memory of any child so far, where this one or another of the same moment raised
-    /// it above `limit_bytes`.
+    /// The largest memory of any child so far, if this child, or another one at the same time,
+    /// raised it above `limit_bytes`.
     pub memory_bytes: Option<u64>,
 }
 
-/// What is said of memory only once: the host tells no more than the largest of all children.
+/// Reports excessive memory once only, since the host tells just the maximum over all children.
 #[derive(Debug)]
 pub struct Memory {
     limit_bytes: u64,
@@ -36,7 +36,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Speaks of children with more than `limit_bytes`.
+    /// Reports children with more than `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Memory {
         Memory {
             limit_bytes,
@@ -44,7 +44,7 @@ impl Memory {
         }
     }
 
-    /// The largest of all children so far.
+    /// The maximum over all children so far.
     pub fn largest_bytes(&self) -> u64 {
         getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| usage.max_rss() as u64 * 1024)
     }
@@ -62,7 +62,7 @@ impl Memory {
 ///
 /// # Panics
 ///
-/// If the host does not let it.
+/// If the host refuses.
 pub fn run(command: &mut Command, limit: Duration, memory: &Memory) -> Ended {
     let mut output = tempfile::tempfile().expect("cannot make a temporary file");
     let duplicate = |file: &File| file.try_clone().expect("cannot duplicate a descriptor");
@@ -88,7 +88,7 @@ pub fn run(command: &mut Command, limit: Duration, memory: &Memory) -> Ended {
         }
     };
     if timed_out {
-        // It may have ended just now.
+        // The child may have just ended.
         let _ = kill_process(pid, Signal::KILL);
     }
     let status = child.wait().expect("cannot wait for a child");

@@ -1,4 +1,4 @@
-//! What the images are filled with: a little of everything that ext2 can hold, the same every time.
+//! The contents of the images: some of everything that ext2 can hold, always the same.
 
 use crate::acl;
 use crate::random::Random;
@@ -7,12 +7,12 @@ use std::io::Result;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
-/// How much there is.
+/// The amount of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// What fits into the smallest images.
     Small,
-    /// Directories of many blocks besides.
+    /// In addition directories of many blocks.
     Many,
 }
 
@@ -20,7 +20,7 @@ pub enum Amount {
 ///
 /// # Errors
 ///
-/// The first error that anything meets.
+/// The first error.
 pub fn fill(dir: &Path, amount: Amount) -> Result<()> {
     let mut random = Random::new(26);
     let small = dir.join("small");
@@ -62,7 +62,7 @@ fn nested(dir: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Files with one, two and three levels of pointers, whatever the block size, mostly holes.
+/// Mostly sparse files with one, two and three levels of indirect blocks, whatever the block size.
 fn large(dir: &Path, random: &mut Random) -> Result<()> {
     fs::create_dir(dir)?;
     for (name, pieces, stride) in [
@@ -93,12 +93,12 @@ fn links(dir: &Path, random: &mut Random) -> Result<()> {
     symlink("nowhere", links.join("dangling"))
 }
 
-/// What mke2fs copies only for some users, as debugfs's commands: devices, attributes, ACLs. `work`
-/// gets files that the commands name.
+/// Commands for debugfs that make what mke2fs copies only for some users: devices, attributes,
+/// ACLs. `work` gets files to which the commands refer.
 ///
 /// # Errors
 ///
-/// The first error that anything meets.
+/// The first error.
 pub fn specials(work: &Path) -> Result<Vec<String>> {
     let mut commands: Vec<String> = ["mkdir special", "cd special", "mknod pipe p"]
         .map(str::to_owned)

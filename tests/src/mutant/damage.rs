@@ -1,13 +1,13 @@
-//! The generator of damages: by the structure of the image, and wholly determined by its seed.
+//! Generates damages, by the structure of the image. The seed determines them completely.
 
 use super::atlas::{Atlas, Class, Spot};
 use crate::random::Random;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The most damages that a mutant has.
+/// The most damages of a mutant.
 const MOST_DAMAGES: u64 = 8;
-/// A field: its name, its place, its width in bytes.
+/// A field: its name, its offset, its width in bytes.
 type Field = (&'static str, usize, usize);
 
 const SUPERBLOCK_FIELDS: &[Field] = &[
@@ -148,7 +148,7 @@ const JOURNAL_HEADER_FIELDS: &[Field] = &[
     ("second tag's flags", 40, 4),
 ];
 
-/// Damages a copy of an image, and says in words what was done.
+/// Damages a copy of an image, and returns descriptions of the damages.
 ///
 /// # Panics
 ///
@@ -210,7 +210,7 @@ impl Damager<'_> {
         self.log.push(what);
     }
 
-    /// Any part of any class: rare structures are met as often as common ones.
+    /// Any part of any class: rare structures are chosen as often as common ones.
     fn any_spot(&mut self) -> (Class, Spot) {
         let classes: Vec<Class> = self.atlas.spots.keys().copied().collect();
         let class = *self.random.pick(&classes);
@@ -237,7 +237,7 @@ impl Damager<'_> {
             0..=2 => (self.random.bytes(spot.length), "random bytes over"),
             3 | 4 => (vec![0; spot.length], "zeros over"),
             5 => (vec![0xff; spot.length], "ones over"),
-            // A sector that was not written, or not as it should be.
+            // A sector that was not written, or was written wrongly.
             6 => (
                 self.random.bytes(512),
                 "a sector of random bytes over the start of",
@@ -285,7 +285,7 @@ impl Damager<'_> {
 
     fn bit(&mut self) {
         let (class, spot) = self.any_spot();
-        // What matters is mostly at the beginning.
+        // The important fields are mostly at the beginning.
         let range = match self.random.one_in(2) {
             true => 64,
             false => spot.length as u64,
@@ -313,7 +313,7 @@ impl Damager<'_> {
             7 => self.random.below(64),
             8 => self.random.below(self.atlas.blocks),
             9 => {
-                // Somebody else's block.
+                // A block that something else uses.
                 let (_, spot) = self.any_spot();
                 spot.offset / self.atlas.block_bytes
             }
@@ -323,7 +323,7 @@ impl Damager<'_> {
         value & ones
     }
 
-    /// Changes a field, and says so.
+    /// Changes a field, and describes that.
     fn field(&mut self, base: u64, field: Field, is_big: bool, place: &str) {
         let (name, at, width) = field;
         let mut bytes = self.read(base + at as u64, width);
@@ -363,7 +363,7 @@ impl Damager<'_> {
             false => Class::Descriptors,
         };
         let spot = self.spot_of(class).expect("every image has descriptors");
-        // The last of them may be unused space, which is damage too.
+        // The last descriptors may be unused space, which can be damaged too.
         let groups = self.read(spot.offset, spot.length);
         let used = groups
             .chunks_exact(32)
@@ -409,7 +409,7 @@ impl Damager<'_> {
             return self.inode();
         };
         let words = spot.length / 4;
-        // Most have pointers at their beginning.
+        // In most of them the pointers are at the beginning.
         let index = match self.random.one_in(3) {
             true => self.random.below(words as u64),
             false => self.random.below(8),

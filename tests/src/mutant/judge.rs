@@ -1,4 +1,4 @@
-//! Our repair beside e2fsck's, of the same damaged image.
+//! Compares our repair with e2fsck's, for the same damaged image.
 
 use super::base::Base;
 use super::child::{Ended, Memory, run};
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Longer than this nothing may take.
+/// The time limit of each command.
 const LIMIT: Duration = Duration::from_secs(20);
-/// More memory than this nothing may use.
+/// The memory limit of each command.
 pub const MEMORY_BYTES: u64 = 300 << 20;
 
-/// How much we kept, beside e2fsck.
+/// How much we kept, compared with e2fsck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// More than e2fsck.
@@ -25,18 +25,18 @@ pub enum Class {
     Same,
     /// As much, but less of it at its path.
     FewerNamed,
-    /// Less, but e2fsck forgot the journal's checksums and replayed a transaction that is damaged
-    /// by them.
+    /// Less, but e2fsck ignored the journal's checksums and replayed a transaction that is damaged
+    /// according to them.
     Unchecked,
     /// Less.
     Fewer,
-    /// We would not repair it, nor would e2fsck.
+    /// Neither we nor e2fsck would repair it.
     BothRefused,
     /// We would not repair what e2fsck repairs.
     Refused,
 }
 
-/// What must not be.
+/// A fault of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Less was kept than e2fsck keeps.
@@ -49,17 +49,17 @@ pub enum Fault {
     Left,
     /// We called it clean, e2fsck does not.
     NotCleanForE2fsck,
-    /// We called it clean, and then not any more.
+    /// We called it clean, and afterwards no longer.
     NotCleanForUs,
     /// We ended by a panic or a signal.
     Died,
-    /// It took too long.
+    /// A command took too long.
     Hang,
-    /// It used too much memory.
+    /// A command used too much memory.
     Memory,
 }
 
-/// What came of a mutant.
+/// The judgement on a mutant.
 #[derive(Clone, Debug)]
 pub struct Judgement {
     /// The kind of its base.
@@ -70,9 +70,9 @@ pub struct Judgement {
     pub damages: Vec<String>,
     /// How much we kept.
     pub class: Class,
-    /// What must not be, with words about it.
+    /// Our faults, each with a description.
     pub faults: Vec<(Fault, String)>,
-    /// What there was before the damage.
+    /// The number of names before the damage.
     pub whole: usize,
     /// What we kept.
     pub ours: Kept,
@@ -80,14 +80,14 @@ pub struct Judgement {
     pub theirs: Kept,
     /// Our repair.
     pub repair: Ended,
-    /// e2fsck's.
+    /// e2fsck's repair.
     pub e2fsck: Ended,
-    /// Some of what we lost.
+    /// Some of the paths that we lost.
     pub missing: Vec<String>,
 }
 
 impl Judgement {
-    /// One line for those that have faults.
+    /// A line of JSON, for mutants with faults.
     pub fn line(&self) -> Value {
         let names = |list: &[(Fault, String)]| -> Vec<String> {
             list.iter()
@@ -110,7 +110,7 @@ impl Judgement {
     }
 }
 
-/// A place for the images of one mutant, and what every command is measured with.
+/// The directory for the images of one mutant, and the measurement of memory.
 #[derive(Debug)]
 pub struct Bench<'a> {
     /// Where the images are.
@@ -120,8 +120,8 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Damages a base by a seed, has it repaired by both, and compares. The images stay until the
-    /// next one: `damaged.img` only with `keep`.
+    /// Damages a base by a seed, repairs it in both ways, and compares. The images are kept until
+    /// the next mutant; `damaged.img` only with `keep`.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl Bench<'_> {
         Judgement { seed, ..judgement }
     }
 
-    /// As [`judge`](Self::judge), with damage that is made by hand.
+    /// As [`judge`](Self::judge), with damage made by hand.
     ///
     /// # Panics
     ///
@@ -214,11 +214,11 @@ impl Bench<'_> {
         judgement.faults = faults;
     }
 
-    /// Moves the images to a directory of the user.
+    /// Moves the images to a user's directory.
     ///
     /// # Panics
     ///
-    /// If the host does not let it.
+    /// If the host refuses.
     pub fn keep(&self, to: &Path) {
         fs::create_dir_all(to).expect("cannot make a directory");
         for name in ["damaged.img", "ours.img", "theirs.img"] {
@@ -237,7 +237,7 @@ fn class(judgement: &Judgement) -> Class {
     let (ours, theirs) = (judgement.ours, judgement.theirs);
     let refused = judgement.repair.code.is_none_or(|code| code & !7 != 0);
     match (refused, is_repaired(&judgement.e2fsck)) {
-        // A feature that e2fsck knows and we do not: the refusal keeps the image for who knows it.
+        // e2fsck knows a feature that we do not. The refusal leaves the image for tools that do.
         (true, true)
             if ours == theirs && judgement.repair.output.contains("unsupported feature") =>
         {
@@ -245,7 +245,7 @@ fn class(judgement: &Judgement) -> Class {
         }
         (true, true) => Class::Refused,
         (true, false) => Class::BothRefused,
-        // What can still be seen in an image that e2fsck gave up is not what it keeps.
+        // e2fsck gave the image up, so what can still be seen in it does not count as kept.
         (false, false) if ours.kept > 0 => Class::More,
         _ if ours.kept < theirs.kept && is_unchecked(judgement) => Class::Unchecked,
         _ if ours.kept < theirs.kept => Class::Fewer,
@@ -256,16 +256,16 @@ fn class(judgement: &Judgement) -> Class {
     }
 }
 
-/// Whether only e2fsck replayed a transaction whose checksum is wrong. It takes a journal inside a
-/// file system that has several users for one of version 1, which has no checksums. What it writes
-/// home then may be anything.
+/// Whether only e2fsck replayed a transaction with a wrong checksum. If a journal inside a file
+/// system has several users, e2fsck takes it for one of version 1, which has no checksums. What it
+/// writes home then may be anything.
 fn is_unchecked(judgement: &Judgement) -> bool {
     let (ours, theirs) = (&judgement.repair.output, &judgement.e2fsck.output);
     theirs.contains("Clearing fields beyond the V1 journal superblock")
         && ours.contains("a torn transaction at the journal's end does not count")
 }
 
-/// How no command may end.
+/// Faults in the way a command ended.
 fn endings(what: &str, ended: &Ended) -> Vec<(Fault, String)> {
     let mut faults = Vec::new();
     if ended.timed_out {

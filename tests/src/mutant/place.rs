@@ -1,22 +1,22 @@
-//! Where thousands of images are made: in memory where the host has such a place.
+//! A place for thousands of images, in memory if the host has such a file system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "backstitch-mutants-";
 
-/// A directory that is removed at the end; what killed runs have left is removed at the beginning.
+/// A directory that is removed at the end. Leftovers of killed runs are removed at the beginning.
 #[derive(Debug)]
 pub struct Place {
     dir: PathBuf,
 }
 
 impl Place {
-    /// Makes it: below `TMPDIR` if that is set, else in memory.
+    /// Makes it below `TMPDIR` if that is set, else in memory.
     ///
     /// # Panics
     ///
-    /// If the host does not let it.
+    /// If the host refuses.
     pub fn new() -> Place {
         let shared = Path::new("/dev/shm");
         let root = match std::env::var_os("TMPDIR") {
@@ -32,7 +32,7 @@ impl Place {
                 .strip_prefix(PREFIX)
                 .and_then(|rest| rest.split('-').next());
             if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-                // Another user's stays.
+                // That of another user cannot be removed.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -42,11 +42,11 @@ impl Place {
         Place { dir }
     }
 
-    /// A new directory inside.
+    /// Makes a new directory inside.
     ///
     /// # Panics
     ///
-    /// If the host does not let it.
+    /// If the host refuses.
     pub fn dir(&self, name: &str) -> PathBuf {
         let dir = self.dir.join(name);
         fs::create_dir_all(&dir).expect("cannot make a directory");
@@ -62,7 +62,7 @@ impl Default for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Nothing is lost if it stays: the next run removes it.
+        // If it stays, the next run removes it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

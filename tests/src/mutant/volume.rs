@@ -1,13 +1,13 @@
-//! A reader of ext2 images that depends on nothing of the file system under test and survives every
+//! A reader of ext2 images that shares no code with the file system under test and survives every
 //! damage.
 //!
-//! It is made to be fast rather than thorough: nothing is validated beyond what keeps it from
-//! running wild, for what it reads was repaired before, or is about to be damaged.
+//! It is fast rather than thorough: it validates only what keeps it from running wild, since images
+//! that it reads were repaired before, or are about to be damaged.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The superblock's place.
+/// The superblock's offset.
 pub const SUPERBLOCK: u64 = 1024;
 /// The root directory's inode.
 pub const ROOT: u32 = 2;
@@ -19,7 +19,7 @@ const MAGIC: u16 = 0xef53;
 const COMPAT_HAS_JOURNAL: u32 = 4;
 const COMPAT_RESIZE_INODE: u32 = 0x10;
 const RO_COMPAT_SPARSE_SUPER: u32 = 1;
-/// Blocks that one file may have: a cycle of indirect blocks ends here.
+/// The most blocks of a file: this ends a cycle of indirect blocks.
 const MOST_BLOCKS: usize = 300_000;
 
 /// Reads 16 bits.
@@ -34,7 +34,7 @@ pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(field.unwrap_or_default())
 }
 
-/// What a file's block is.
+/// The role of a file's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Contents, at this block of the file.
@@ -86,7 +86,7 @@ impl Inode {
         u32_at(&self.bytes, 40 + 4 * index)
     }
 
-    /// Whether it is a link that has its target in the place of its pointers.
+    /// Whether it is a symbolic link with its target in the place of its pointers.
     pub fn is_fast_link(&self) -> bool {
         self.kind() == 10 && self.size() < 60
     }
@@ -95,17 +95,17 @@ impl Inode {
 /// A name in a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The block of the disk that it is in.
+    /// The block in which it is.
     pub block: u64,
-    /// Where in that block.
+    /// Its offset in that block.
     pub at: usize,
-    /// What it names.
+    /// The inode that it names.
     pub inode: u32,
     /// The name.
     pub name: Vec<u8>,
 }
 
-/// An image, and what its superblock says.
+/// An image, with the values of its superblock.
 #[derive(Debug)]
 pub struct Volume {
     file: File,
@@ -129,7 +129,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Looks at an image's superblock and descriptors; `None` where they make no sense.
+    /// Reads an image's superblock and descriptors; `None` if they make no sense.
     pub fn open(file: File) -> Option<Volume> {
         let mut raw = [0; 1024];
         file.read_exact_at(&mut raw, SUPERBLOCK).ok()?;
@@ -219,12 +219,12 @@ impl Volume {
         self.compat & COMPAT_HAS_JOURNAL != 0
     }
 
-    /// Whether the superblock says that descriptor blocks are kept for growing.
+    /// Whether the superblock says that descriptor blocks are reserved for growing.
     pub fn has_resize_inode(&self) -> bool {
         self.compat & COMPAT_RESIZE_INODE != 0
     }
 
-    /// Where an inode is in the image.
+    /// The offset of an inode in the image.
     pub fn inode_offset(&self, number: u32) -> Option<u64> {
         let index = number.checked_sub(1).filter(|_| number <= self.inodes)?;
         let table = self.descriptor(u64::from(index / self.group_inodes), 2);
@@ -299,7 +299,7 @@ impl Volume {
         }
     }
 
-    /// The names in a directory, `.` and `..` among them.
+    /// The names in a directory, including `.` and `..`.
     pub fn entries(&self, inode: &Inode) -> Vec<Entry> {
         let mut entries = Vec::new();
         for (block, role) in self.file_blocks(inode) {

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::path::Path;
 use twox_hash::XxHash3_128;
 
-/// Names that one image may have: a cycle of directories ends here.
+/// The most names of an image: this ends a cycle of directories.
 const MOST_NAMES: usize = 100_000;
 const LOST: &[u8] = b"lost+found";
 
-/// Everything that can be reached, by its path, with a digest of what it is.
+/// Everything that can be reached, by path, with a digest of each.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     names: BTreeMap<Vec<u8>, u128>,
@@ -19,14 +19,15 @@ pub struct Tree {
 /// How much of a tree is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// What is at its path.
+    /// How many are right at their paths.
     pub named: usize,
-    /// What is at its path, or elsewhere with its contents: in `lost+found`, or renamed.
+    /// How many are right at their paths, or elsewhere with their contents: in `lost+found`, or
+    /// renamed.
     pub kept: usize,
 }
 
 impl Tree {
-    /// What an image holds; nothing where it cannot be read.
+    /// The tree of an image; empty if it cannot be read.
     pub fn of(image: &Path) -> Tree {
         let mut tree = Tree::default();
         let Some(volume) = File::open(image).ok().and_then(Volume::open) else {
@@ -65,7 +66,7 @@ impl Tree {
         self.names.len()
     }
 
-    /// Whether it holds nothing.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -79,7 +80,7 @@ impl Tree {
             }
         }
         let mut kept = Kept::default();
-        // The directory itself is nobody's file.
+        // `lost+found` itself does not count.
         for (path, digest) in right.names.iter().filter(|(path, _)| path[1..] != *LOST) {
             if self.names.get(path) == Some(digest) {
                 kept.named += 1;
@@ -92,7 +93,7 @@ impl Tree {
         kept
     }
 
-    /// Paths of `right` that are not here as they should be, for people.
+    /// Paths of `right` that are not here or not right, for people.
     pub fn missing(&self, right: &Tree) -> Vec<String> {
         let is_missing = |path: &[u8], digest| self.names.get(path) != Some(digest);
         let missing = right.names.iter().filter(|(p, d)| is_missing(p, d));
@@ -102,9 +103,9 @@ impl Tree {
     }
 }
 
-/// A digest of what a person sees in a file: its type, its contents or where it leads. Blocks of
-/// zeros are holes. What a directory holds has digests of its own, so a directory is known by its
-/// number, as is everything else without contents: another one does not stand for it.
+/// A digest of what a person sees in a file: its type, and its contents or target. Blocks of zeros
+/// count as holes. A directory, and everything else without contents, is identified by its inode
+/// number, so no other one can stand for it; the names in a directory have digests of their own.
 fn digest(volume: &Volume, number: u32, inode: &Inode) -> u128 {
     let mut seen = vec![inode.kind() as u8];
     match inode.kind() {

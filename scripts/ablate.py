@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Switches each rule off in turn, and puts the tables of what was found between the marks in docs/GUARANTEES.md.
+"""Switches each rule off in turn, and puts the tables of the results between the marks in docs/GUARANTEES.md.
 
-Each mechanism is a piece. What is done is kept in FOLDER: a run that was ended goes on where it was when it is started
-again with the same folder and the same binary. With names of pieces only those are run, and no document is written.
+Each mechanism is a piece. Results are kept in FOLDER: a run that was stopped continues when it is started again with the
+same folder and the same binary. With names of pieces, only those are run, and no document is written.
 
     scripts/ablate.py [--folder FOLDER] [PIECE ...]
 """
@@ -23,15 +23,15 @@ DOCUMENT = ROOT / "docs/GUARANTEES.md"
 BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 
 MECHANISMS = ["soft", "sync", "journal=ordered", "journal=writeback", "journal=full"]
-# Under a log no rule of a layout can be half off: the order of transactions takes the place of what it waits for.
+# Under a log no rule of a layout can be half off, since the order of transactions replaces its dependencies.
 HALF_OFF = ["soft", "sync"]
 WITHOUT_LOG = ["scheduler", "interbuffer", "amom=immediate", "amom=delayed:100"]
-# By parts of their names.
+# The rules of UFS only, by parts of their names.
 ONLY_UFS = (
     "initialised,pointers-go,clean-taken,record-kept,clean-only-after,groups-are,record-is-of-last,if-cleared,"
     "clears-dead,frees-after-clearing,entry-after-moved"
 )
-# The logs of operations state it, and the layouts too.
+# A rule that both the logs of operations and the layouts state.
 SHARED = "group-after-earlier-groups"
 WHOLE, HALF = ["--form", "whole"], ["--form", "first,last,only-oldest,only-newest,merged"]
 
@@ -50,10 +50,10 @@ def pieces():
 
 
 def run(backstitch, arguments):
-    """The rows of a piece, and how long it took."""
+    """Runs a piece. Returns its rows, and how long it took."""
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([backstitch, "crash", "ablate", "--json", *arguments], stdout=subprocess.PIPE)
-    # Where rules survive the exit code is 1.
+    # The exit code is 1 if rules survive.
     if done.returncode not in (0, 1) or not done.stdout:
         sys.exit(f"crash ablate {' '.join(arguments)}: exit code {done.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -66,7 +66,7 @@ def run(backstitch, arguments):
 
 
 def results(folder, backstitch, names):
-    """The pieces' results, those that are there and those that are made now."""
+    """The results of the pieces. Missing ones are made now."""
     with open(backstitch, "rb") as file:
         binary = hashlib.file_digest(file, "sha256").hexdigest()
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def results(folder, backstitch, names):
 
 
 def cell(row):
-    """What showed a rule."""
+    """What showed that a rule was off."""
     verdict = row["verdict"] if row else "not_reached"
     if verdict == "found":
         return f"{row['workload']}, {row['states']}"
@@ -112,7 +112,7 @@ def table(columns, wanted=lambda row: True, with_text=True):
 
 
 def sums(found, names, wanted=lambda row: True):
-    """How many rules came to what, and how long it took."""
+    """How many rules had each result, and how long it took."""
     verdicts = ["found", "tested", "implied", "alike", "survived", "not_reached"]
     lines = [
         "| | found by workloads | by tests of their own | implied | no effect | survived | not come by | CPU time, s |",
@@ -121,17 +121,17 @@ def sums(found, names, wanted=lambda row: True):
     for name in names:
         counts = collections.Counter(row["verdict"] for row in filter(wanted, found[name]["rows"]))
         numbers = [str(counts[verdict]) for verdict in verdicts] + [f"{found[name]['cpu_seconds']:.0f}"]
-        # Names in code quotes at the beginning of a row are those of rules.
+        # A rule's name is in code quotes at the beginning of its row.
         lines.append(f"| {name.removeprefix('half ')} | " + " | ".join(numbers) + " |")
     return lines
 
 
 def text(found):
-    """What stands between the marks."""
+    """The text between the marks."""
     of = lambda names, prefix="": {name: found[prefix + name]["rows"] for name in names}
     is_told = lambda row: row["verdict"] not in ("not_reached", "found")
     half = of(HALF_OFF, "half ")
-    # What is stated by one mechanism, or for UFS, has a table of its own.
+    # Rules of one mechanism, and those of UFS, have tables of their own.
     own = {row["site"] for name in WITHOUT_LOG + ["lffs-file", "ufs2"] for row in found[name]["rows"]} - {SHARED}
     is_shared = lambda row: row["site"] not in own
     lines = sums(found, MECHANISMS, is_shared) + [""] + table(of(MECHANISMS), is_shared)

@@ -1,12 +1,12 @@
 #!/bin/sh
-# What a power cut leaves of the programs that rely on patchgroups, at the size of the paper's figures: under soft updates and the three
-# journals no check may fail; with the groups taken out, the loss is found under soft updates. Samples of states.
+# Explores what a power cut leaves of programs that rely on patchgroups, with the numbers of the paper's figures. Under soft updates and
+# the three journals no check may fail. Without the groups, a loss must be found under soft updates. Only samples of states are checked.
 #
 #   scripts/case-studies.sh BACKSTITCH [MODE...]
 #
-# STATES=n of each (150), MESSAGES (1000), PACKAGES (500), COMMITS (10), ROWS (200); ONLY='mail packages' runs some of them. SQLite wants
-# SQLITE_VFS, the path of the built extension (see crates/patchgroup/sqlite/backstitch.c; its name must be backstitch.so), and is left out
-# without it.
+# Settings: STATES of each study (150), MESSAGES (1000), PACKAGES (500), COMMITS (10), ROWS (200). ONLY='mail packages' runs only these.
+# SQLite needs SQLITE_VFS, the path of the built extension (see crates/patchgroup/sqlite/backstitch.c; its name must be backstitch.so), and
+# is left out without it.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 backstitch=$1
@@ -33,7 +33,7 @@ print(r["states"], "states,", "all" if r["exhaustive"] else "a sample,", len(r["
     [ "$code" -eq "$wanted" ] || { echo "$name: exit code $code, $wanted was expected" >&2; bad=1; }
 }
 
-# study NAME SETUP RUN CHECK: with its groups, and under soft updates without them
+# study NAME SETUP RUN CHECK: explores with the groups and, under soft updates, also without them
 study() {
     case " $only " in *" $1 "*) ;; *) return 0 ;; esac
     if [ "$1" = blocks ]; then

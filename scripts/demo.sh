@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What soft updates are good for, in two minutes: a source tree is unpacked into a fresh image, the power fails in the middle, and
-# the file system is back in a moment. Then the same without order.
+# Shows in two minutes what soft updates are good for: a source tree is unpacked into a new image, the power is cut in the middle, and
+# the file system is mounted again at once. Then the same without order.
 #
 #   BACKSTITCH_BIN  the command (default: target/release/backstitch)
-#   SEED            what the drive's cache loses (default: 1)
+#   SEED            the seed that decides what the drive's cache loses (default: 1)
 #   MEGABYTES       how much to unpack at most (default: 400)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,7 +39,7 @@ drop_mount() {
 }
 
 clean_up() {
-    # Only what this script has started.
+    # Ends only what this script has started.
     [ -z "$unpacker" ] || kill "$unpacker" 2>/dev/null || true
     [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null || true
     drop_mount
@@ -80,12 +80,12 @@ mount_image() { # ARGUMENTS...
 }
 
 unmount_image() {
-    # Unmounted it is in any case; what it complains about is shown.
+    # The image is unmounted in any case; complaints are shown.
     "$backstitch" umount "$mount" 2>"$work/complaint" || say "  unmounting: $(head -n 1 "$work/complaint")"
     daemon=""
 }
 
-# Unpacks until `stop` percent of the archive are in, then kills the daemon.
+# Unpacks `stop` percent of the archive, then kills the daemon.
 unpack_until_power_cut() { # STOP
     local stop="$1" before percent start
     before="$(used_bytes)"
@@ -107,7 +107,7 @@ unpack_until_power_cut() { # STOP
     drop_mount
 }
 
-# What both checks say of the image.
+# Prints the results of both checks of the image.
 verdict() {
     local ours foreign
     ours="$("$backstitch" fsck -n --json "$image" 2>/dev/null || true)"

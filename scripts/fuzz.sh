@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the fuzz targets one after the other, each for SECONDS_EACH (60 by default), and fails where one finds something. With names of targets
-# only those are run: `SECONDS_EACH=600 scripts/fuzz.sh mount fsck`. SEED=n makes the runs begin with the same random number. KEEP_GOING=1
-# goes on after a finding, to the end of the time.
+# Runs the fuzz targets one after the other, each for SECONDS_EACH (60 by default), and fails if one finds something. With names of targets
+# only those are run: `SECONDS_EACH=600 scripts/fuzz.sh mount fsck`. SEED=n sets the random seed. With KEEP_GOING=1 a target runs until its
+# time is over even after a finding.
 # Inputs that reach new code are kept in fuzz/corpus; an input that fails is left in fuzz/artifacts.
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ for target; do
     mkdir -p "fuzz/artifacts/$target"
     started="fuzz/artifacts/$target.started"
     touch "$started"
-    # Inputs are short: places in an image and what is done to them.
+    # Inputs are short: they list places in an image, and damages to them.
     longest=300
     case "$target" in superblock | directory | xattr | journal_format | partition | undo | write_log) longest=5120 ;; esac
     going=""
@@ -36,7 +36,7 @@ for target; do
     "$program" "fuzz/corpus/$target" -seed="$seed" -max_total_time="$seconds" -max_len="$longest" $going \
         -len_control=0 $limits -print_final_stats=1 -artifact_prefix="fuzz/artifacts/$target/" \
         > "fuzz/artifacts/$target.log" 2>&1 || failed=1
-    # The second line is what a run that keeps going says: executions, coverage, findings.
+    # The second pattern is for runs with KEEP_GOING, which print executions, coverage and findings.
     grep -aE '^stat::(number_of_executed_units|peak_rss_mb)|SUMMARY:' "fuzz/artifacts/$target.log" || :
     grep -aE '^#[0-9]+: cov:' "fuzz/artifacts/$target.log" | tail -n 1
     find "fuzz/artifacts/$target" -type f -newer "$started" | while read -r found; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the tests and benchmarks need: Debian packages and tools from crates.io. Does nothing, and needs no network,
-# where everything is there already.
+# Installs what the tests and benchmarks need: Debian packages and tools from crates.io. If everything is there already, it does
+# nothing and needs no network.
 #
 #   scripts/install-deps.sh          install
 #   scripts/install-deps.sh --run    install what building and the demonstration need, and no more
@@ -9,7 +9,7 @@
 #   scripts/install-deps.sh --check  only say what is missing (exit 1 if anything is)
 set -eu
 
-# A command of each package tells whether the package is there, also on systems that are not Debian.
+# For each package a command whose presence shows that the package is there, even on systems other than Debian.
 packages="cc:gcc mke2fs:e2fsprogs fusermount3:fuse3 python3:python3 tar:tar"
 tools=""
 if [ "${1:-}" != --run ]; then
@@ -25,7 +25,7 @@ if [ "${1:-}" = --fuzz ]; then
     tools="$tools cargo-fuzz:0.13.2"
 fi
 
-# mke2fs and its kin live where an ordinary user's PATH may not reach.
+# mke2fs and similar commands are in directories that an ordinary user's PATH may lack.
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
 export PATH
 
@@ -78,7 +78,7 @@ if [ "${1:-}" = --fuzz ] && ! cargo +nightly --version >/dev/null 2>&1 && comman
     rustup toolchain install nightly --profile minimal
 fi
 
-# They are used for minutes at most: what takes their builds long is not worth it.
+# These tools run for minutes at most, so optimisations that take long to build are not worth it.
 CARGO_PROFILE_RELEASE_LTO=off
 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 CARGO_PROFILE_RELEASE_OPT_LEVEL=1

@@ -1,7 +1,7 @@
 #!/bin/sh
-# How much memory a mount takes at most, and that nothing hangs: FILES files made and removed again, and a sparse file of
-# SPARSE_GIB GiB with an indirect block every 4 MiB cut off, each in a mount with cache=CACHE. Prints the daemon's peak resident
-# memory; fails where it is more than CACHE and SLACK_MIB together, or where something takes longer than LIMIT_SECONDS.
+# Measures the largest memory of a mount, and checks that nothing hangs: FILES files are made and removed, and a sparse file of
+# SPARSE_GIB GiB with an indirect block every 4 MiB is truncated, each in a mount with a cache of CACHE_MIB. Prints the daemon's peak
+# resident memory. Fails if it is more than CACHE_MIB and SLACK_MIB together, or if a step takes longer than LIMIT_SECONDS.
 set -eu
 backstitch="${BACKSTITCH_BIN:-$(dirname "$0")/../target/release/backstitch}"
 files="${FILES:-200000}"
@@ -18,7 +18,7 @@ up() {
     pid="$("$backstitch" stats --json "$work/mnt" | sed -n 's/.*"pid":[ ]*\([0-9]*\).*/\1/p')"
 }
 
-# $1: what was done.
+# report WHAT: prints the peak after WHAT was done.
 report() {
     peak="$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$pid/status")"
     printf '%s: peak resident %s MiB\n' "$1" "$((peak / 1024))"

@@ -3,8 +3,8 @@
 
     pack-tree.py ARCHIVE [--megabytes N] [--name DIRECTORY]
 
-Takes the crates in Cargo's registry, then /usr/share and /usr/include, until there is enough; where a machine has less, it makes
-files up. Prints the number of files and their bytes.
+Takes the crates in Cargo's registry, then /usr/share and /usr/include, until there is enough. If the machine has less, it generates
+files. Prints the number of files and of their bytes.
 """
 import argparse
 import io
@@ -20,7 +20,7 @@ def sources():
             names.sort()
             for name in sorted(files):
                 path = os.path.join(directory, name)
-                # No links out of the tree, nothing that only root may read.
+                # Leaves out links that lead out of the tree, and files that only root may read.
                 if os.path.islink(path) or not os.path.isfile(path) or not os.access(path, os.R_OK):
                     continue
                 yield path, os.path.getsize(path)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
+# Runs the tests with large numbers, again and again, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, canaries, torn, sync, reclaim, nested, families,
 # histories, faults, memory, recovery, costs, cases, load, mutants, states, page, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
-# THREADS=n bounds what the explorer takes.
+# THREADS=n is the number of threads of the explorer.
 set -eu
 cd "$(dirname "$0")/.."
 rounds="${ROUNDS:-0}"
@@ -11,7 +11,7 @@ backstitch="${BACKSTITCH_BIN:-target/release/backstitch}"
 work="${TMPDIR:-/tmp}"
 export KEEP=1
 
-# Tests of a crate, with what they print.
+# Runs tests of a crate, and shows their output.
 tests() {
     crate="$1"
     shift
@@ -22,10 +22,10 @@ explorer() {
     "$backstitch" crash fs --seed "$round" ${THREADS:+--jobs "$THREADS"} "$@"
 }
 
-# The patch graph beside its model.
+# Compares the patch graph with its model.
 part_model() { STEPS="${STEPS:-1000000}" tests patch --test model; }
 
-# Real mounts, killed, recorded, compared.
+# Real mounts: killed, recorded, compared.
 part_mounts() {
     KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" CUTS="${CUTS:-40}" \
@@ -36,7 +36,7 @@ part_mounts() {
 # Writers and readers on one mount, half of the time under soft updates and half under a journal.
 part_load() { ENDURE_SECONDS="${ENDURE_SECONDS:-1800}" SEED="$round" RUST_TEST_THREADS=1 tests tests --test endurance; }
 
-# Damaged images, our repair beside e2fsck's: other ones in each round.
+# Damaged images, our repair compared with e2fsck's; other images in each round.
 part_mutants() { MUTANTS="${MUTANTS:-10000}" SEED="$round" tests tests --test mutants; }
 
 part_journal() { cargo test --release --locked -p backstitch-vfs --test journal_write -- --ignored; }
@@ -51,15 +51,15 @@ part_explore() {
     done
 }
 
-# Each rule is switched off in turn, in every form: what survives is in the table of GUARANTEES with its reason.
+# Each rule is switched off in turn, in every form. The table in GUARANTEES gives the reason for each that survives.
 part_ablate() {
     for ordering in soft sync journal=ordered journal=full journal=writeback; do
-        # Survivors are listed, and the exit code says so: that is no failure of the round.
+        # If rules survive they are listed, and the exit code is 1. The round does not fail for that.
         "$backstitch" crash ablate --seed "$round" --ordering "$ordering" ${THREADS:+--jobs "$THREADS"} || [ "$?" = 1 ]
     done
 }
 
-# What random workloads seldom reach, under every mechanism; sessions of 200 operations; and the two things that earlier workloads missed.
+# Cases that random workloads seldom reach, under every mechanism; sessions of 200 operations; and two cases that earlier workloads missed.
 part_families() {
     for ordering in soft sync journal=ordered journal=full journal=writeback; do
         explorer --ordering "$ordering" --workload cases --states-each "${CASE_STATES_EACH:-20000}"
@@ -69,7 +69,7 @@ part_families() {
     explorer --script 'creat foo; setxattr foo user.a x; fsync foo; setxattr foo user.a y; fsync foo'
 }
 
-# Blocks that arrive in any of their sectors.
+# Torn blocks: any of their sectors may arrive.
 part_torn() {
     explorer --torn --workload ace:1
     explorer --torn --workload ace:2 --states-each 3000 --states "${TORN_STATES:-5000000}"
@@ -81,10 +81,10 @@ part_sync() {
     explorer --ordering sync --torn --workload ace:1,seq:1 --states "${SYNC_STATES:-3000000}"
 }
 
-# Every state is reclaimed to the end (RECLAIM=1), with crashes inside; one in 64 in use too.
+# Every state is reclaimed to the end (RECLAIM=1), with crashes inside, and one in 64 also while in use.
 part_reclaim() { explorer --workload ace:1 --opt "${OPT:-both}" --reclaim "${RECLAIM:-1}" --in-use 64; }
 
-# Where nothing is broken nothing is found, in every state of the scripts that show what is.
+# With nothing broken, the scripts that show broken rules must pass in every state.
 part_canaries() { BACKSTITCH_NEW_EACH=100000000 tests crash --test canaries; }
 
 part_nested() { BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" tests crash --test nested; }
@@ -104,7 +104,7 @@ part_faults() {
 
 part_memory() { BACKSTITCH_BIN="$backstitch" scripts/memory.sh; }
 
-# 64 GiB with 500,000 files, sparse: some 400 MB, twice.
+# 64 GiB with 500,000 files. The images are sparse: they take about 400 MB, twice.
 part_recovery() {
     image="$(mktemp "$work/backstitch-recovery.XXXXXX")"
     "$backstitch" bench recovery --image "$image" --runs "${RUNS:-3}" || status=$?
@@ -112,14 +112,14 @@ part_recovery() {
     return "${status:-0}"
 }
 
-# Blocks written, by operation.
+# The number of blocks written, by operation.
 part_costs() {
     "$backstitch" bench zero --memory
     "$backstitch" bench micro-create --memory --max-bytes 4K --ordering soft,sync
     tests vfs --test block_writes
 }
 
-# Programs that rely on patchgroups, at the size of the paper's figures: CASE_STATES states of each. SQLite where its header is there.
+# Programs that rely on patchgroups, with the numbers of the paper's figures: CASE_STATES states of each; SQLite only if its header is there.
 part_cases() {
     cargo build --release --locked -p backstitch-patchgroup
     scratch="$(mktemp -d "$work/backstitch-cases.XXXXXX")"
@@ -133,11 +133,11 @@ part_cases() {
     return "${status:-0}"
 }
 
-# 10^8 states under all mechanisms; what is done is kept, and a run that was ended goes on.
+# 10^8 states under all mechanisms. Results are kept, so a run that was stopped continues.
 part_states() { scripts/states.sh "${STATES_FOLDER:-target/states}" "$backstitch"; }
 
 # The page of `trace serve` in a real browser, with a trace of hundreds of thousands of events. It needs Debian's chromium and
-# python3-venv, and npm for axe-core, which looks whether everybody can use the page.
+# python3-venv, and npm for axe-core, which checks the page's accessibility.
 part_page() {
     scripts/install-deps.sh --page
     scratch="$(mktemp -d "$work/backstitch-page.XXXXXX")"

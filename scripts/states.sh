@@ -1,6 +1,6 @@
 #!/bin/sh
-# Explores STATES_ALL states (10^8) of the file system under the mechanisms ORDERINGS, in pieces, and prints the sums. What is
-# done is kept in FOLDER: a run that was ended goes on where it was when it is started again with the same folder.
+# Explores STATES_ALL states (10^8) of the file system under the mechanisms ORDERINGS, in pieces, and prints the sums. Results are
+# kept in FOLDER: a run that was stopped continues when it is started again with the same folder.
 #
 #   scripts/states.sh FOLDER [BINARY]
 set -eu
@@ -12,10 +12,10 @@ orderings="${ORDERINGS:-soft sync journal=ordered journal=full journal=writeback
 workloads="${WORKLOADS:-random:300 flushed:150 guided:150 cases ace:1 seq:1 long:10}"
 mkdir -p "$folder"
 
-# A number of a report.
+# field FILE NAME: a number in a report.
 field() { sed -n "s/^ *\"$2\": *\([0-9]*\).*/\1/p" "$1" | head -n 1; }
 
-# The sum of a field over some reports; the time is in seconds beside each.
+# sum PATTERN NAME: the sum of a field over some reports. (The time of each is in a file of its own, in seconds.)
 sum() {
     total=0
     for report in $(find "$folder" -name "$1" | sort); do
@@ -31,7 +31,7 @@ while [ "$(sum '*.json' states)" -lt "$all" ]; do
             piece="$folder/$ordering.$(echo "$workload" | tr -d :).$seed"
             [ -e "$piece.json" ] && continue
             started="$(date +%s)"
-            # A failure ends everything: the report says what it was.
+            # A failure ends the run; the report describes it.
             if ! "$backstitch" crash fs --ordering "$ordering" --workload "$workload" --seed "$seed" \
                 --states "$each" --states-each "${NEW_EACH:-20000}" ${THREADS:+--jobs "$THREADS"} --json >"$piece.part"; then
                 cat "$piece.part"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Every test that a change must pass. Those that drive the command from outside wait for disks, mounts and foreign tools most of
-# the time; so they run beside the tests of the crates, whose output follows theirs.
+# Runs every test that a change must pass. Tests that drive the command from outside mostly wait for disks, mounts and foreign tools.
+# So they run at the same time as the tests of the crates, whose output comes after theirs.
 set -eu
 cd "$(dirname "$0")/.."
 
-# Both halves are built with the features of the whole workspace: one build serves them.
+# Both halves are built with the features of the whole workspace, so a single build is enough.
 cargo test --workspace --locked --no-run
 end_to_end=$(sed -n '/^\[\[test\]\]/{n;s/^name = "\(.*\)"$/--test \1/p;}' tests/Cargo.toml)
 output=$(mktemp)

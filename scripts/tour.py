@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Makes the pictures and the answers of docs/tour anew.
 
-The commands that the pages show are run, each page's in a directory of its own: the pictures are
-what these write, and what they print replaces what the page shows behind them. Traces of scripts
-are the same every time, so running this again changes nothing.
+Runs the commands in the pages, those of each page in a directory of its own. They write the
+pictures, and their output replaces the output in the page. Traces of scripts are the same every
+time, so running this again changes nothing.
 
     scripts/tour.py             writes into docs/tour
     scripts/tour.py DIRECTORY   writes there instead
 
-BACKSTITCH_BIN is the command, target/release/backstitch where it is not set.
+BACKSTITCH_BIN is the command; the default is target/release/backstitch.
 """
 
 import os
@@ -29,7 +29,7 @@ def is_block(line):
 
 
 def command_at(lines, at):
-    """The command that begins at a line, and the number of the line behind it."""
+    """The command that begins at a line, and the number of the line after it."""
     command = lines[at].removeprefix(PROMPT)
     while command.endswith("\\") or command.count("'") % 2 == 1:
         at += 1
@@ -38,7 +38,7 @@ def command_at(lines, at):
 
 
 def answer_end(lines, at):
-    """The number of the line behind the answer that begins at a line."""
+    """The number of the line after the answer that begins at a line."""
     end = at
     while at < len(lines) and is_block(lines[at]) and not lines[at].startswith(PROMPT):
         at += 1
@@ -49,7 +49,7 @@ def answer_end(lines, at):
 
 
 def run(command, directory):
-    """What a command prints, as lines of the page."""
+    """The output of a command, as lines of the page."""
     path = f"{directory}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-eu", "-c", command],
@@ -64,7 +64,7 @@ def run(command, directory):
 
 
 def made_anew(text, directory):
-    """A page with the answers that its commands have now."""
+    """A page with the present answers to its commands."""
     lines, out, at = text.splitlines(), [], 0
     while at < len(lines):
         if not lines[at].startswith(PROMPT):

@@ -1,9 +1,9 @@
 /*
  * One writer with asynchronous direct I/O beside two buffered readers: direct_io FILE SECONDS.
  *
- * The writer overwrites blocks of 640 KiB, each time with the number of the write, and notes the number once the write is
- * complete. A reader looks at what is noted, reads the block, and finds nothing older. Exits with 1 where it does, or where
- * a read after the last write does not show it.
+ * The writer fills a block of 640 KiB with the number of the write, again and again, and publishes the number once the write
+ * is complete. A reader takes the published number, reads the block, and must find no older one. Exits with 1 if it does, or
+ * if a read after the last write does not show that one.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

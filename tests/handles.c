@@ -1,8 +1,8 @@
 /*
  * File handles, as an NFS server keeps them: handles save FILE NAME..., then handles open DIR FILE.
  *
- * The first writes the handles of some names into a file. The second opens what the handles stand for in the file system of a
- * directory, and prints for each its path as the kernel knows it, or the error's number.
+ * The first writes the handles of some names into FILE. The second opens each handle in the file system of the directory DIR,
+ * and prints the path that the kernel gives for it, or the number of the error.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a file system must answer, case by case, as a transcript: cases.py [--small] DIRECTORY [CASE ...]
+"""Prints how a file system behaves in each of many cases: cases.py [--small] DIRECTORY [CASE ...]
 
-Each case works in an empty directory below DIRECTORY and says what it saw, without inode numbers, sizes of directories or times of
-the clock, so that the transcripts of two file systems can be compared. Run as root: a few cases become another user in a child.
+Each case works in an empty directory below DIRECTORY and prints what it saw, without inode numbers, sizes of directories or the
+time of day, so that the transcripts of two file systems can be compared. Must run as root: in a few cases a child becomes another user.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ def say(*words):
 
 
 def attempt(what, call, *arguments, **named):
-    """Says how a call ended: with a value, or with an error's name."""
+    """Prints the result of a call: a value, or the name of an error."""
     try:
         value = call(*arguments, **named)
     except OSError as error:
@@ -50,7 +50,7 @@ def attempt(what, call, *arguments, **named):
 
 
 def comes_true(question):
-    """Whether something is so within two seconds: the kernel lets go of a removed file a moment after `unlink` has returned."""
+    """Whether a condition becomes true within two seconds: the kernel frees a removed file shortly after `unlink` has returned."""
     deadline = time.monotonic() + 2
     while not question() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -58,7 +58,7 @@ def comes_true(question):
 
 
 def child(work):
-    """Runs `work` in a child and returns how that ended: its exit code, or a signal's name."""
+    """Runs `work` in a child. Returns its exit code, or the name of the signal that ended it."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -78,7 +78,7 @@ def child(work):
 
 
 def together(*works):
-    """Runs each work in a child of its own, all at the same time, and says who failed."""
+    """Runs each function in a child of its own, all at the same time, and prints which failed."""
     sys.stdout.flush()
     pids = []
     for work in works:
@@ -122,7 +122,7 @@ def mode_of(name):
 
 
 def runs(data):
-    """Bytes as runs: how many of which."""
+    """Run-length encoding: how many bytes of which value."""
     out, start = [], 0
     for at in range(1, len(data) + 1):
         if at == len(data) or data[at] != data[start]:
@@ -596,7 +596,7 @@ def extended_attributes_and_their_limits():
 
 
 def acl(*entries):
-    """A POSIX access control list as the kernel takes it."""
+    """A POSIX access control list in the kernel's format."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
@@ -888,7 +888,7 @@ def whoever_writes_through_a_mapping_is_told_of_a_full_disk():
         shared.flush()
 
     os.close(fd)
-    # The kernel's driver allocates when a page is touched, others when it is written.
+    # The kernel's driver allocates when a page is touched, other file systems when it is written back.
     ended = child(touch)
     say("told:", ended in ("SIGBUS", 99))
     os.unlink("file")

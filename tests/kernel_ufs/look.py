@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes down everything that can be seen of a tree, a line of JSON for each name: look.py ROOT LIST [SEEN]
+"""Describes everything that can be seen of a tree, in a line of JSON for each name: look.py ROOT LIST [SEEN]
 
-Names and targets of symbolic links are bytes, so each byte stands as the character of its number. Large files are read where
-they have data, as ROOT tells. Not every driver can tell that: with SEEN, a list of the same tree elsewhere, each file is read where
-it was read there.
+Names and targets of symbolic links are bytes, so each byte is written as the character with its number. Large files are read where
+they have data, which the file system of ROOT tells. Not every driver tells that. So with SEEN, the list of the same tree in another
+mount, the same parts of each file are read as for that list.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import sys
 
 # A file up to this size is read whole.
 WHOLE_BYTES = 16 << 20
-# Around the data of a larger one, so much of its holes is read as well.
+# Bytes of holes that are read before and after the data of a larger one.
 MARGIN_BYTES = 128 << 10
 PIECE_BYTES = 1 << 20
 
@@ -24,7 +24,7 @@ def text(name):
 
 
 def ranges_with_data(file, size):
-    """Where a large file has data, with some of the holes around it; its beginning and its end."""
+    """The ranges in which a large file has data, with parts of the holes around them, and its beginning and end."""
     if size <= WHOLE_BYTES:
         return [[0, size]]
     found, at = [[0, MARGIN_BYTES]], 0
@@ -58,7 +58,7 @@ def contents(file, ranges):
 
 
 def look(path, name, seen_before):
-    """What is seen of one name, as `lstat` and reading tell it."""
+    """The description of one name, from `lstat` and from reading."""
     seen = os.lstat(path)
     entry = {
         "name": text(name),
@@ -86,7 +86,7 @@ def look(path, name, seen_before):
 
 
 def kind(child):
-    """What a directory says of a name's type, without asking the inode."""
+    """The type of a name according to its directory, without reading the inode."""
     if child.is_symlink():
         return "symlink"
     if child.is_dir(follow_symlinks=False):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares an image, as sleuthkit reads it, with a tree as look.py has described it: sleuthkit.py IMAGE SEEN FRAGMENT_BYTES
+"""Compares an image, as sleuthkit reads it, with a tree that look.py described: sleuthkit.py IMAGE SEEN FRAGMENT_BYTES
 
-Prints what differs, a line each, and nothing else. `fls` is asked for all names and inodes; `icat`, a process for each file, for the
-contents of one in ICAT_EACH that were read whole there. It writes holes as zeros, so larger files could be terabytes.
+Prints the differences, one in a line, and nothing else. `fls` lists all names and inodes. `icat`, which takes a process for each
+file, reads one in ICAT_EACH of the files that look.py read whole. It writes holes as zeros, so a larger file could take terabytes.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ICAT_EACH = 20
-# The letters of a type, as a directory's entry has it and as the inode has it.
+# The letters of a type: that in the directory's entry, and that in the inode.
 LETTERS = {
     stat.S_IFREG: "r/r",
     stat.S_IFDIR: "d/d",
@@ -22,12 +22,12 @@ LETTERS = {
     stat.S_IFCHR: "c/c",
     stat.S_IFBLK: "b/b",
 }
-# What is in a list and is no file of the image.
+# A name in the list that is no file of the image.
 VIRTUAL = "$OrphanFiles"
 
 
 def told_by_fls(image):
-    """Names with what `fls` tells of them, in its format for bodies of time lines."""
+    """Names with the fields that `fls` prints for them, in its format for bodies of time lines."""
     listed = subprocess.run(["fls", "-r", "-p", "-u", "-m", "", image], check=True, capture_output=True)
     found = {}
     for line in listed.stdout.decode("latin-1").splitlines():
@@ -40,7 +40,7 @@ def told_by_fls(image):
 
 
 def expected_of_fls(entry, fragment_bytes):
-    """The same of an entry of look.py. `fls` shows 32 bits of a time, without a sign, and one fragment of a symbolic link's target."""
+    """The same fields of an entry of look.py. `fls` shows the low 32 bits of a time, unsigned, and one fragment of a symbolic link's target."""
     mode = int(entry["mode"], 8)
     shown_mode = LETTERS[stat.S_IFMT(mode)] + stat.filemode(mode)[1:]
     times = [entry[time] // 10**9 % 2**32 for time in ("accessed", "modified", "changed")]
@@ -60,7 +60,7 @@ def main():
     image, seen, fragment_bytes = sys.argv[1:]
     with open(seen, encoding="ascii") as lines:
         entries = {entry["name"]: entry for entry in map(json.loads, lines)}
-    # `fls` begins with what is in the root.
+    # `fls` does not list the root itself.
     del entries[""]
     found = told_by_fls(image)
     for name in sorted(entries.keys() | found.keys()):

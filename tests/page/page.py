@@ -1,6 +1,6 @@
-"""Drives the page of `trace serve` in headless Chromium: how fast it is, that it answers as `trace why` does and, of a
-small trace, as a model of its own does, what it shows of traces with no records and of hostile names, that it says
-nothing on the console, and (with AXE=axe.min.js) what axe-core finds. Usage: page.py BACKSTITCH TRACE [PICTURES]"""
+"""Drives the page of `trace serve` in headless Chromium. Checks its speed, that it answers like `trace why` and, for a small
+trace, like a model in this file, how it shows traces without records and hostile names, that it prints nothing on the
+console, and (with AXE=axe.min.js) that axe-core finds nothing. Usage: page.py BACKSTITCH TRACE [PICTURES]"""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ import time
 
 from playwright.sync_api import sync_playwright
 
-# A machine with other work is slower.
+# Limits, which a busy machine may need to relax.
 LOAD_SECONDS = float(os.environ.get("LOAD_SECONDS", "2"))
 FRAMES_PER_SECOND = float(os.environ.get("FRAMES_PER_SECOND", "30"))
 KEYS_PER_SECOND = 40
@@ -38,7 +38,7 @@ def served(backstitch, trace):
 
 
 class Model:
-    """What the records of a small trace say, without runs of several blocks and without patches that become others."""
+    """Interprets the records of a small trace. It ignores runs of several blocks, and patches that become others."""
 
     def __init__(self, backstitch, trace):
         done = subprocess.run([backstitch, "trace", "show", trace, "--json"], stdout=subprocess.PIPE, check=True, text=True)
@@ -48,7 +48,7 @@ class Model:
         return [of for of in self.events if of["event"] == event and all(of.get(key) == value for key, value in words.items())]
 
     def at(self, record):
-        """After a record: the patches that are not on the disk with those that they wait for, and the blocks on the way."""
+        """The patches that are not on the disk after a record, with those that they wait for, and the blocks in flight."""
         waits, flying = {}, {}
         for of in self.events:
             if of["record"] > record:
@@ -134,7 +134,7 @@ class Page:
         first, began = self.page.evaluate(count), time.monotonic()
         presses = 0
         while (passed := time.monotonic() - began) < seconds:
-            # As often as a keyboard repeats a key, and a little more.
+            # A little faster than a keyboard repeats a key.
             if presses < passed * KEYS_PER_SECOND:
                 self.page.keyboard.press(key)
                 presses += 1
@@ -145,7 +145,7 @@ class Page:
 
 def check_speed(page, about):
     assert about["records"] >= EVENTS, f"only {about['records']} records"
-    # Where the most patches are to be drawn, one by one and put together.
+    # The moment with the most patches to draw, one by one and in clusters.
     line = page.ask("line?from=0&to=999999999")
     most = max(line["not_on_disk"], key=lambda sample: sample[1])
     single = max((s for s in line["not_on_disk"] if s[1] <= 1000), key=lambda sample: sample[1])
@@ -159,7 +159,7 @@ def check_speed(page, about):
 
 
 def check_stability(page, single):
-    """A step moves nothing that is there before and after it."""
+    """A step does not move what is shown both before and after it."""
     spots = """() => Object.fromEntries([...document.querySelectorAll('#graph g[role=button]')]
         .map(g => [g.children[1].textContent, g.getAttribute('transform')]))"""
     page.go(single)
@@ -189,7 +189,7 @@ def check_answers(page, backstitch, trace, record):
     page.page.dispatch_event(f"#graph g[data-patch='{before}']", "click")
     page.until("document.getElementById('answer').textContent.startsWith('no crash')")
     assert page.page.text_content("#answer").strip() == forbidden
-    # Each of two patches alone, and the cut that has only the one that waits.
+    # Each of two patches alone, and a cut with only the waiting one on the disk.
     cut = page.ask(f"why/cut?record={record}&patches={after}")
     assert not cut["answer"]["is_possible"]
     assert any(broken["without"]["patch"] == before for broken in cut["answer"]["broken"]), cut["text"]
@@ -208,14 +208,14 @@ def check_waits(page, backstitch, trace):
 
 
 def check_extent(page, record):
-    """What of a large graph is not drawn, is said."""
+    """The page says which part of a large graph is not drawn."""
     page.go(record)
     graph = page.ask(f"moment?record={record}")["graph"]
     text = page.page.text_content("#extent").replace(",", "")
     assert graph["clusters_left_out"] > 0 and graph["patches_left_out"] > 0, "everything is drawn"
     assert f"{graph['clusters_left_out']} smaller ones with {graph['patches_left_out']} patches are not" in text, text
     assert page.page.is_hidden("#all")
-    # A cluster hides the others, also where it has no patches.
+    # A chosen cluster hides the others, even if it has no patches.
     page.page.dispatch_event("#graph g[role=button] >> nth=0", "click")
     page.until("!document.getElementById('all').hidden")
     assert page.page.text_content("#extent").startswith("Only ")
@@ -228,7 +228,7 @@ def check_extent(page, record):
 
 
 def check_together(page, record):
-    """Blocks and operations have numbers of their own: what is drawn has the names of what was chosen last."""
+    """Blocks and operations are numbered separately: the drawing has the names of those that were chosen last."""
     page.go(record)
     for by in ("operation", "block"):
         page.page.evaluate("go(at + 1); go(at - 1)")
@@ -241,7 +241,7 @@ def check_together(page, record):
 
 
 def check_run(page):
-    """Of a patch of several blocks the user chooses which one is shown, and one that has arrived is not all of it."""
+    """The user chooses which block of a patch of several blocks is shown. If one has arrived, the others need not have."""
     record = page.ask("next?kind=batch&record=0")["record"]
     page.go(record)
     flights = page.ask(f"moment?record={record}")["flights"]
@@ -268,7 +268,7 @@ def check_run(page):
 
 
 def check_prepared(page, model):
-    """Three small files in a directory, and a sync: a name waits for its inode, that for its contents and bitmaps."""
+    """Three small files in a directory, and a sync: a name waits for its inode, and an inode for contents and bitmaps."""
     settle = model.all("settle")[0]["record"]
     waits, _ = model.at(settle)
     name = max((patch for patch in waits if model.all("create", patch=patch)[0]["kind"] != "empty"), key=lambda patch: model.rounds(waits, patch))
@@ -285,7 +285,7 @@ def check_prepared(page, model):
     assert len(chain) == 5 and chain[0] == name, dirty
     assert all(before in waits[after] for after, before in zip(chain, chain[1:])), dirty
     assert page.page.text_content("#asked") == f"At #{settle}, why p{name} is dirty:"
-    # One step on, that is the answer of another moment.
+    # After a step, the answer is that of another moment.
     page.press("ArrowRight")
     assert "the page is at" in page.page.text_content("#asked") and page.page.get_attribute("#answer", "class") == "old"
     page.press("ArrowLeft")
@@ -303,7 +303,7 @@ def check_prepared(page, model):
     found = page.answer("wait")
     assert found.startswith(f"wait {wait['ticket']} began") and "5 rounds at least" in found, found
     assert len(batches) == 5 and found.endswith("after batches " + ", ".join(batches)), found
-    # Of two questions the last one is answered, whichever answer comes first.
+    # Of two questions the last one is shown, whichever answer arrives first.
     page.page.evaluate("""window.real = fetch; fetch = (path) => path.startsWith("why/wait")
         ? new Promise((done) => setTimeout(() => done(real(path)), 400)) : real(path); sayWait(); sayDirty(); 0""")
     time.sleep(1)
@@ -340,7 +340,7 @@ def check_prepared_cut(page, model, contents):
         page.page.click("#" + button)
         page.until(f"document.getElementById('asked').textContent.includes('{asked}')")
         assert page.page.text_content("#answer").startswith("a crash now can leave the disk as it is") == (button == "untick")
-    # The focus of a patch that leaves the graph stays at the graph.
+    # When the focused patch leaves the graph, the focus stays in the graph.
     page.page.focus(f"#graph g[data-patch='{contents['patch']}']")
     committed = model.all("commit", patch=contents["patch"])[0]["record"]
     page.go(committed)
@@ -349,7 +349,7 @@ def check_prepared_cut(page, model, contents):
 
 
 def check_prepared_block(page, model):
-    """A block that was written twice, asked about when nothing of it is still to be written."""
+    """A question about a block that was written twice, when nothing of it is left to write."""
     writes = model.all("write")
     block, twice = next((block, found) for block in {of["block"] for of in writes} if len(found := [of["record"] for of in writes if of["block"] == block]) == 2)
     assert len(twice) == 2
@@ -368,7 +368,7 @@ def check_prepared_block(page, model):
 
 
 def check_strange(browser, address):
-    """A trace without records throws nothing; a name that turns the direction of writing, or is too long, hides nothing."""
+    """A trace without records causes no exception. A name that reverses the direction of writing, or is too long, hides nothing."""
     context = browser.new_context(viewport={"width": 1500, "height": 950})
     page = Page(context.new_page(), address)
     page.page.goto(address)
@@ -429,7 +429,7 @@ def check_with_axe(page, what):
 
 
 def check_looks(page, line, single, theme, pictures):
-    """Patches, clusters, the dialog and the boxes of a cut: what axe says, and pictures for people."""
+    """Patches, clusters, the dialog and the boxes of a cut: checks them with axe, and takes pictures for people."""
     def look(what):
         if pictures:
             page.page.screenshot(path=os.path.join(pictures, f"{what}-{theme}.png"))
@@ -456,7 +456,7 @@ def check(browser, backstitch, trace, address, began, pictures):
         page = Page(context.new_page(), address)
         seconds = page.load()
         if theme == "light":
-            # With the server, which reads the trace first; without the browser's own start.
+            # Includes the server, which reads the trace first, but not the start of the browser.
             seconds += began
         print(f"page: loaded in {seconds:.2f} s ({theme})")
         assert seconds <= LOAD_SECONDS
@@ -489,7 +489,7 @@ def check_small(browser, backstitch):
             check_prepared(page, Model(backstitch, trace))
             assert not page.complaints, page.complaints
             context.close()
-        # All that a recorder had written when it was killed at once.
+        # What a recorder had written when it was killed immediately.
         with open(trace, "rb") as file:
             start = file.read(16)
             start += file.read(int.from_bytes(start[12:16], "little"))
@@ -500,7 +500,7 @@ def check_small(browser, backstitch):
 
 
 def check_rollback(browser, backstitch):
-    """A patch that is left out of the version of its block that is on its way says so."""
+    """A patch that is left out of the version of its block in flight is marked so."""
     with tempfile.TemporaryDirectory() as folder:
         trace = os.path.join(folder, "rollback.trace")
         script = "mkdir A; creat A/f; sync; write A/f 0 3000; unlink A/f; creat A/g; sync"

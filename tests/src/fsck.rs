@@ -153,7 +153,7 @@ fn kind_of(line: &str) -> Kind {
     if leak { Kind::Leak } else { Kind::Corruption }
 }
 
-/// `Block bitmap differences: -33 -(35--40)`: minus means marked but not used, plus means used but
+/// `Block bitmap differences:  -33 -(35--40)`: minus means marked but not used, plus means used but
 /// not marked.
 fn is_marked_in_vain(line: &str) -> bool {
     ["Block bitmap differences:", "Inode bitmap differences:"]

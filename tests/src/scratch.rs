@@ -110,9 +110,9 @@ pub fn unmount_below(dir: &Path) {
     }
 }
 
-/// Unmounts with the command that `umount` makes, as soon as no files are in use there. For a
-/// moment they may be: another test that is starting a process, which has copies of this one's open
-/// files until it executes a program, or the kernel detaching a loop device.
+/// Unmounts with the command that `umount` makes, as soon as no files are in use there. They can be
+/// for a moment, by a process that another test starts, which has copies of this one's open files
+/// until it executes a program, or by the kernel, which detaches a loop device.
 ///
 /// # Panics
 ///

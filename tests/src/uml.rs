@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The most disks of a guest, according to the kernel's driver.
 pub const MOST_DISKS: usize = 16;
 
-/// Time for a boot and the script, on a busy machine.
+/// The longest time for a boot and the script, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The directory for the guest's results; it is a directory of the host.

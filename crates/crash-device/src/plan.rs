@@ -42,7 +42,7 @@ impl Plan {
         self.jobs.push(Job { moment, variant });
     }
 
-    /// Whether all states there are are visited.
+    /// Whether all states are visited.
     pub(crate) fn is_exhaustive(&self) -> bool {
         self.exhaustive_moments == self.moments
     }

@@ -252,7 +252,7 @@ fn the_missing_edge_of_a_journal_is_the_one_that_was_left_out() {
     );
 }
 
-/// Also checks that nothing is drawn when everything is in order.
+/// The trace of a failure ends at the failing moment, and has the patches that the graph shows.
 #[test]
 fn the_trace_ends_at_the_failing_moment_and_has_its_patches() {
     let rule = Rule::NameAfterInode.id();
@@ -373,8 +373,8 @@ impl Observer for Planted {
     }
 }
 
-/// The report on an error of the graph, with a script after each operation of which everything is
-/// written; and the trace.
+/// Plants an error in the graph, runs a script that writes everything after each operation, and
+/// returns the report and the trace.
 fn broken(planted: backstitch_patch::Planted, text: &str) -> (Report, Option<Vec<u8>>) {
     let campaign = Campaign {
         variants: vec![(Optimisations::BOTH, Schedule::Everything)],

@@ -115,7 +115,7 @@ fn nor_does_one_on_ufs() {
         for ordering in MECHANISMS {
             let mut workloads: Vec<Workload> = generate::ace(1).into_iter().step_by(9).collect();
             workloads.extend(generate::random(4, 3));
-            // The file's last block is filled up to a whole block in a step of its own.
+            // What was the last block becomes whole as the file gets another one, in one step.
             workloads.push(scripted(
                 "creat f; write f 12288 1000; sync; write f 22288 3000; sync; truncate f 40000",
             ));

@@ -100,7 +100,6 @@ impl<F: Format> UnixFs<F> {
         self.format.gather_size(v, offset + data.len() as u64)?;
         if offset + data.len() as u64 > inode.size() {
             self.drop_leftovers(v, number, &inode, now)?;
-            self.complete_tail(v, number, &inode, offset, now)?;
         }
         let bs = self.block_size() as u64;
         let (first, last) = (offset / bs, (offset + data.len() as u64 - 1) / bs);
@@ -117,6 +116,7 @@ impl<F: Format> UnixFs<F> {
             Default::default()
         };
         if let Stretch::Mapped(run) = &stretch {
+            self.check_tail_is_last(v, number, &inode, first)?;
             v.expect_places(run.start, run.len)?;
             self.gather_partial_blocks(v, *run, offset, end)?;
         }
@@ -190,7 +190,6 @@ impl<F: Format> UnixFs<F> {
         let (mut at, end) = (from / bs, to.div_ceil(bs));
         if to > inode.size() {
             self.drop_leftovers(v, number, inode, now)?;
-            self.complete_tail(v, number, inode, to - 1, now)?;
         }
         while at < end {
             match self.map_blocks(v, inode, at, end - at)? {

@@ -6,7 +6,7 @@
 use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Structure, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use backstitch_store::BlockKind;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::fault::Fault;
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
@@ -82,7 +82,12 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::corrupt(Structure::inode(number), fault).into());
         }
         want = self.units_for(inode, logical, end);
-        let goal = self.goal_for(v, number, inode, logical)?;
+        let completes = self.gather_whole_tail(v, number, inode, logical)?;
+        let goal = match &completes {
+            Some(last) if last.logical + last.run.len == logical => last.run.end(),
+            _ => self.goal_for(v, number, inode, logical)?,
+        };
+        let taken: SmallVec<[Run; 4]> = completes.iter().map(|last| last.run).collect();
         let grows = self.has_grown(number);
         let purpose = if inode.is_directory() {
             Purpose::Metadata
@@ -90,15 +95,14 @@ impl<F: Format> UnixFs<F> {
             Purpose::Contents
         };
         loop {
-            let run =
-                self.format
-                    .pick_run(v, number, purpose, goal, want, grows, &Picks::default())?;
+            let mut picks = Picks(taken.clone());
+            let run = (self.format).pick_run(v, number, purpose, goal, want, grows, &picks)?;
             if run.len == 0 {
                 return Err(self.no_blocks());
             }
             let map = self.changeable_map(inode);
             let needed = map.blocks_needed(v, logical, run.len)?;
-            let mut picks = Picks(smallvec![run]);
+            picks.0.push(run);
             let mut indirects = SmallVec::new();
             for _ in 0..needed {
                 match self.format.pick_single(v, number, &picks)? {
@@ -120,6 +124,7 @@ impl<F: Format> UnixFs<F> {
                     indirects,
                     moves,
                     replaces: None,
+                    completes: completes.map(Box::new),
                 });
             }
             // Not enough for both: fewer contents leave more for the pointers.
@@ -186,6 +191,9 @@ impl<F: Format> UnixFs<F> {
             self.set_block_bits(v, run, &mut bits);
         }
         self.mark_moves(v, &extension.moves, &mut bits);
+        let completes = extension.completes.as_deref();
+        let completed = completes
+            .map(|last| self.complete_tail(v, number, inode, last, &mut bits, &mut before_inode));
         let data = v.hidden(true, |v| self.write_new_blocks(v, number, run, contents));
         before_inode.extend_from_slice(wait_for_all(Rule::PointerAfterBit, &bits));
         let map = self.changeable_map(inode);
@@ -198,12 +206,13 @@ impl<F: Format> UnixFs<F> {
             && last.is_some_and(|last| {
                 (extension.logical..extension.logical + run.len).contains(&last)
             });
-        let left = extension.replaces.map_or(0, |old| old.len);
-        let grown = run.len + extension.indirects.len() as u64 * units - left;
         let sectors = inode
             .sectors()
-            .saturating_add(grown * self.sectors_per_block());
+            .saturating_add(extension.units_added(units) * self.sectors_per_block());
         let edit = |e: &mut F::Editor| {
+            if let Some(completed) = &completed {
+                completed.set_pointers(e);
+            }
             links.set_pointers(e);
             e.set_sectors(sectors);
             if end > inode.size() {
@@ -250,17 +259,26 @@ impl<F: Format> UnixFs<F> {
             self.left_places.expected.note_done(now);
         }
         self.note_moves(v, number, &extension.moves, id);
-        if let Some(old) = extension.replaces {
-            let left = wait_for_all(Rule::BlocksFreedAfterUnmapping, std::slice::from_ref(&id));
-            self.defer_blocks(v, vec![old], left);
-        }
+        self.free_left_units(v, extension, id);
         self.format.note_taken(number, run, grows);
         let moved = extension.replaces.map_or(0, |old| old.len);
         (data[moved as usize], id)
     }
 
+    /// What a file's last units leave is freed once the pointer to their new place is on the disk.
+    fn free_left_units(&mut self, v: &mut Volume<'_>, extension: &Growth, pointer: PatchId) {
+        let completed = extension.completes.as_deref();
+        let completed = completed.and_then(|last| last.replaces);
+        let left: Vec<Run> = extension.replaces.into_iter().chain(completed).collect();
+        if !left.is_empty() {
+            let rule = Rule::BlocksFreedAfterUnmapping;
+            let pointer = wait_for_all(rule, std::slice::from_ref(&pointer));
+            self.defer_blocks(v, left, pointer);
+        }
+    }
+
     /// Writes the contents of new blocks; returns the patch of each.
-    fn write_new_blocks(
+    pub(crate) fn write_new_blocks(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,

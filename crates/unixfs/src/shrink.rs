@@ -6,6 +6,7 @@ use backstitch_layout::{Allocate, BlockNumber, Error, InodeNumber, Step, Stop, T
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::contents::check_regular;
+use crate::extend::NewContents;
 use crate::format::{DIRECT_POINTERS, Format, Inode, InodeEditor};
 use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
@@ -82,8 +83,8 @@ impl<F: Format> UnixFs<F> {
         self.inodes.get(&number).is_some_and(|s| s.is_truncating)
     }
 
-    /// A larger size, nothing else. What the last block holds beyond the old size must be zero on
-    /// the disk first.
+    /// A larger size, and the units that the last block needs for it. What that holds beyond the old
+    /// size must be zero on the disk first.
     fn grow(
         &mut self,
         v: &mut Volume<'_>,
@@ -93,14 +94,23 @@ impl<F: Format> UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         self.drop_leftovers(v, number, inode, now)?;
-        self.fill_tail(v, number, inode, size, now)?;
+        let tail = self.gather_longer_tail(v, number, inode, size)?;
         let stale = self.gather_stale_tail(v, inode)?;
         let after = self.zero_stale_tail(v, number, stale);
-        let longer = self.change_inode(v, number, &after, |e| {
-            e.set_size(size);
-            e.set_modified(now);
-            e.set_changed(now);
-        });
+        let longer = match tail {
+            Some(growth) => {
+                let moved = self.moved_contents(v, inode, &growth, 0, &[]);
+                let contents = NewContents::data(moved.as_deref().unwrap_or(&[]), 0);
+                let (_, longer) =
+                    self.extend(v, number, inode, &growth, contents, size, after, now);
+                longer
+            }
+            None => self.change_inode(v, number, &after, |e| {
+                e.set_size(size);
+                e.set_modified(now);
+                e.set_changed(now);
+            }),
+        };
         self.state(number).lengthened = Some(longer);
         Ok(())
     }

@@ -47,11 +47,17 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// The most blocks of contents that one step writes: all of them may go through a journal, with
-    /// pointers to them, bits and the inode.
+    /// pointers to them, bits, the inode, and the block that was the last one before.
     pub(crate) fn contents_in_step(&self, v: &Volume<'_>) -> u64 {
         match v.room() {
             usize::MAX => u64::MAX,
-            room => (room - room / 8).saturating_sub(BESIDES).max(1) as u64,
+            room => {
+                let tail = match self.format.units_per_pointer() as usize {
+                    1 => 0,
+                    units => units,
+                };
+                (room - room / 8).saturating_sub(BESIDES + tail).max(1) as u64
+            }
         }
     }
 

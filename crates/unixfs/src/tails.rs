@@ -4,15 +4,17 @@
 //! As the file grows, the run of units at its end takes those behind it where they are free, with
 //! the size that says so as the commit point. Else it moves: what it holds and what is added is
 //! written to a new place, the pointer to that with the size is the commit point, and the old units
-//! are freed once the pointer is on the disk. Before a file gets another block the one that was the
-//! last becomes whole. Where a pointer leads to one unit none of this applies.
+//! are freed once the pointer is on the disk. As a file gets another block the one that was the last
+//! becomes whole, in the same patch of the inode. Where a pointer leads to one unit none of this
+//! applies.
 
-use backstitch_layout::{BlockNumber, InodeNumber, Step, Stop, Timestamp};
+use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::extend::NewContents;
+use crate::fault::Fault;
 use crate::format::{DIRECT_POINTERS, Format, Inode, Picks, Purpose};
-use crate::map::Growth;
+use crate::map::{ChangeableMap, Growth, Links};
 use crate::rules::{Rule, wait_for_all};
 use crate::space::{checked_run, read_bits};
 use crate::state::UnixFs;
@@ -80,6 +82,7 @@ impl<F: Format> UnixFs<F> {
             indirects: Default::default(),
             moves: Default::default(),
             replaces,
+            completes: None,
         };
         match self.plan_tail(v, tail, wanted as u32)? {
             Tail::Stays | Tail::Shrinks(_) => Ok(None),
@@ -120,53 +123,78 @@ impl<F: Format> UnixFs<F> {
         Ok(units.plan_tail(tail, wanted, is_free))
     }
 
-    /// Before something is written at `position` behind a file's end: where that is in a later block
-    /// than the last one, the last one becomes whole. A step of its own.
-    pub(crate) fn complete_tail(
-        &mut self,
-        v: &mut Volume<'_>,
-        number: InodeNumber,
-        inode: &F::Inode,
-        position: u64,
-        now: Timestamp,
-    ) -> Step<()> {
-        let block = self.block_size() as u64 * self.format.units_per_pointer();
-        let end = inode.size().next_multiple_of(block);
-        match position < end {
-            true => Ok(()),
-            false => self.fill_tail(v, number, inode, end, now),
-        }
-    }
-
-    /// Before a file gets a larger size without contents: its last block gets the units for that. A
-    /// step of its own, after which the file is longer by what these hold, zeros.
-    pub(crate) fn fill_tail(
+    /// What the last block of a file gets before the file becomes as long as `size`: units up to there,
+    /// or to the block's end. `None` where it has them.
+    pub(crate) fn gather_longer_tail(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
         inode: &F::Inode,
         size: u64,
-        now: Timestamp,
-    ) -> Step<()> {
-        let bs = self.block_size() as u64;
+    ) -> Step<Option<Growth>> {
         let Some(end) = self.tail_end(inode) else {
-            return Ok(());
+            return Ok(None);
         };
         let block_end = end.next_multiple_of(self.format.units_per_pointer());
-        let wanted = size.div_ceil(bs).min(block_end) - end;
-        if wanted == 0 {
-            return Ok(());
+        match size.div_ceil(self.block_size() as u64).min(block_end) - end {
+            0 => Ok(None),
+            wanted => self.gather_tail(v, number, inode, end, wanted),
         }
-        let Some(growth) = self.gather_tail(v, number, inode, end, wanted)? else {
-            return Ok(());
-        };
-        let stale = self.gather_stale_tail(v, inode)?;
-        let before = self.zero_stale_tail(v, number, stale);
-        let moved = self.moved_contents(v, inode, &growth, 0, &[]);
+    }
+
+    /// What the last block of a file gets before it has another one, at unit `logical`.
+    pub(crate) fn gather_whole_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+        logical: u64,
+    ) -> Step<Option<Growth>> {
+        let units = self.format.units_per_pointer();
+        match self.tail_end(inode) {
+            Some(end) if logical / units > end / units => {
+                self.gather_longer_tail(v, number, inode, u64::MAX)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks that a block of a file, which is mapped, is not behind a last one that is not whole: as
+    /// the file grows that far, the last one would count as whole.
+    pub(crate) fn check_tail_is_last(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+        logical: u64,
+    ) -> Step<()> {
+        match self.gather_whole_tail(v, number, inode, logical)? {
+            None => Ok(()),
+            Some(_) => {
+                let fault = Fault::PlaceIsTaken { logical };
+                Err(Error::corrupt(Structure::inode(number), fault).into())
+            }
+        }
+    }
+
+    /// Writes what a last block gets that becomes whole beside another growth: zeros, behind what it
+    /// held where that moves. Returns what links it to the file.
+    pub(crate) fn complete_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: InodeNumber,
+        inode: &F::Inode,
+        growth: &Growth,
+        bits: &mut PatchIds,
+        before_inode: &mut PatchIds,
+    ) -> Links {
+        self.set_block_bits(v, growth.run, bits);
+        let moved = self.moved_contents(v, inode, growth, 0, &[]);
         let contents = NewContents::data(moved.as_deref().unwrap_or(&[]), 0);
-        let reached = size.min(block_end * bs);
-        self.extend(v, number, inode, &growth, contents, reached, before, now);
-        Err(Stop::Again)
+        let data = v.hidden(true, |v| {
+            self.write_new_blocks(v, number, growth.run, contents)
+        });
+        (self.changeable_map(inode)).link(v, growth, &data, before_inode)
     }
 
     /// The contents of a run to whose beginning a file's last units go: their bytes up to the

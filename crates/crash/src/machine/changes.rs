@@ -1,14 +1,13 @@
 //! Each operation: the call on the mount, and the change of the model.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use backstitch_crash_core::mount::{Mount, Nobody, Watcher};
 use backstitch_crash_core::operation::{Data, Path};
 use backstitch_layout::operations;
 use backstitch_layout::{
-    Allocate, Error, FileSystem, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
-    SetAttributes, SetXattrMode, Stop,
+    Allocate, Error, FileSystem, FileType, NewInode, Rename, RenameMode, Result, SetAttributes,
+    SetXattrMode, Stop,
 };
 use backstitch_ordering::rules::heed_flush;
 use backstitch_ordering::{Operation as Scope, Volume};
@@ -70,12 +69,9 @@ impl Machine {
         let mut done = 0;
         while done < bytes.len() {
             let scope = operations::write(inode, at + done as u64, &bytes[done..]);
-            let body = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, now| {
+            let written = self.mount.run(scope, watcher, |fs, v, now| {
                 fs.write(v, inode, at + done as u64, &bytes[done..], now)
-            };
-            let model = &self.model;
-            let after_step = |mount: &mut Mount| note_longer(mount, model, id, inode);
-            let written = self.mount.run_stepwise(scope, watcher, body, after_step);
+            });
             match written {
                 Ok(count) => {
                     self.note_written(id, at + done as u64, &bytes[done..done + count]);
@@ -124,19 +120,12 @@ impl Machine {
             fs.set_attributes(v, inode, &set, now).map(drop)
         };
         let scope = operations::set_attributes(inode, &set);
-        let model = &self.model;
-        let after_step = |mount: &mut Mount| match is_shorter {
-            true => Ok(()),
-            false => note_longer(mount, model, id, inode),
-        };
         let done = match is_whole {
-            true => (self.mount).run_stepwise(scope, watcher, body, after_step),
+            true => self.mount.run(scope, watcher, body),
             false => (self.mount).run_step(scope, watcher, &mut body).map(drop),
         };
         if let Err(error) = done {
-            if is_shorter {
-                self.model.borrow_mut().objects[id].contents = before;
-            }
+            self.model.borrow_mut().objects[id].contents = before;
             return Err(error);
         }
         if !is_shorter {
@@ -446,23 +435,4 @@ fn inherited_acl() -> Vec<u8> {
         acl.extend(id.to_le_bytes());
     }
     acl
-}
-
-/// Notes a file's size after a step that is not the last one. If its last block is in fragments,
-/// the file grows by zeros to the end of that block before something is written beyond.
-fn note_longer(
-    mount: &mut Mount,
-    model: &RefCell<Model>,
-    id: ObjectId,
-    inode: InodeNumber,
-) -> Result<()> {
-    let size = mount.look(|fs, v, _| fs.attributes(v, inode))?.size_bytes;
-    let mut model = model.borrow_mut();
-    let mut so_far = model.object(id).contents.current().clone();
-    if so_far.len() < size {
-        so_far.resize(size);
-        model.set_contents(id, so_far);
-    }
-    let version = model.newest_version(id);
-    note_places(mount, &mut model, id, version)
 }

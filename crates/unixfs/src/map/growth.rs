@@ -31,9 +31,19 @@ pub struct Growth {
     pub(crate) moves: Moves,
     /// The last units of the file, which go to the beginning of the run.
     pub(crate) replaces: Option<Run>,
+    /// What was the file's last block becomes whole: units to be added to it too.
+    pub(crate) completes: Option<Box<Growth>>,
 }
 
 impl Growth {
+    /// How many units the file has more by it: those that go elsewhere count once.
+    pub(crate) fn units_added(&self, units_per_pointer: u64) -> u64 {
+        let own = self.run.len + self.indirects.len() as u64 * units_per_pointer;
+        let completes = self.completes.as_deref();
+        own - self.replaces.map_or(0, |old| old.len)
+            + completes.map_or(0, |last| last.units_added(units_per_pointer))
+    }
+
     /// Where a block is once the last units have gone to the run.
     pub(crate) fn place_of(&self, block: BlockNumber) -> BlockNumber {
         match self.replaces {

@@ -24,7 +24,7 @@ pub use growth::Growth;
 
 pub(crate) use block_map::ChangeableMap;
 pub(crate) use cut::{Cut, Owner};
-pub(crate) use growth::{Moved, Moves};
+pub(crate) use growth::{Links, Moved, Moves};
 
 impl<F: Format> UnixFs<F> {
     /// What a file's blocks from `logical` on are mapped to, at most `max` of them: one run of

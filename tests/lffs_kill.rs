@@ -2,9 +2,9 @@
 //!
 //! The device has a volatile cache that a kill loses and reorders, as a power cut does. The log's
 //! device has another one; memory that survives a power cut has none. No foreign tool knows these
-//! logs. So `backstitch fsck` brings a copy home, in which `e2fsck -fn` then finds nothing, and a
-//! mount of the image shows everything that was promised. `LOG_KILLS` is how often each kind is
-//! killed, and `SEED` repeats a load.
+//! logs. So `backstitch fsck` brings a copy home, in which `e2fsck -fn` (on UFS2 our own check) then
+//! finds nothing, and a mount of the image shows everything that was promised. `LOG_KILLS` is how
+//! often each kind is killed, and `SEED` repeats a load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,23 @@ enum At {
     Memory,
 }
 
+/// How an image is made, and whether e2fsck knows it.
+#[derive(Clone, Copy)]
+struct Format {
+    arguments: &'static [&'static str],
+    is_ext: bool,
+}
+
+const EXT2: Format = Format {
+    arguments: &["-b", "1024"],
+    is_ext: true,
+};
+
+const UFS2: Format = Format {
+    arguments: &["-t", "ufs2", "-f", "1024"],
+    is_ext: false,
+};
+
 /// An image, and that of its log if it has one of its own.
 struct Disk {
     image: Image,
@@ -46,25 +63,56 @@ struct Disk {
 
 #[test]
 fn in_a_file() {
-    killed("lffs_kill_file", "lffs-file", At::Home("lffs_log"));
+    killed("lffs_kill_file", EXT2, "lffs-file", At::Home("lffs_log"));
+}
+
+#[test]
+fn in_a_file_of_ufs() {
+    killed("lffs_kill_ufs", UFS2, "lffs-file", At::Home("lffs_log"));
+}
+
+#[test]
+fn behind_ufs_and_on_a_device_beside_it() {
+    killed(
+        "lffs_kill_ufs_1",
+        UFS2,
+        "lffs-wafs=1async",
+        At::Home("wafs_log"),
+    );
+    killed("lffs_kill_ufs_2", UFS2, "lffs-wafs=2sync", At::Device);
 }
 
 #[test]
 fn behind_the_file_system() {
-    killed("lffs_kill_1async", "lffs-wafs=1async", At::Home("wafs_log"));
-    killed("lffs_kill_1sync", "lffs-wafs=1sync", At::Home("wafs_log"));
-    killed("lffs_kill_1group", "lffs-wafs=1group", At::Home("wafs_log"));
+    killed(
+        "lffs_kill_1async",
+        EXT2,
+        "lffs-wafs=1async",
+        At::Home("wafs_log"),
+    );
+    killed(
+        "lffs_kill_1sync",
+        EXT2,
+        "lffs-wafs=1sync",
+        At::Home("wafs_log"),
+    );
+    killed(
+        "lffs_kill_1group",
+        EXT2,
+        "lffs-wafs=1group",
+        At::Home("wafs_log"),
+    );
 }
 
 #[test]
 fn on_a_device_of_its_own() {
-    killed("lffs_kill_2async", "lffs-wafs=2async", At::Device);
-    killed("lffs_kill_2sync", "lffs-wafs=2sync", At::Device);
+    killed("lffs_kill_2async", EXT2, "lffs-wafs=2async", At::Device);
+    killed("lffs_kill_2sync", EXT2, "lffs-wafs=2sync", At::Device);
 }
 
 #[test]
 fn in_memory_that_survives() {
-    killed("lffs_kill_nvram", "lffs-wafs=2sync", At::Memory);
+    killed("lffs_kill_nvram", EXT2, "lffs-wafs=2sync", At::Memory);
 }
 
 /// After a crash, an image without its log is neither mounted for writing nor repaired.
@@ -76,7 +124,7 @@ fn what_a_crash_left_waits_for_its_log() {
         return backstitch_tests::requirements::skip(name, "it is about our logs");
     }
     let scratch = Scratch::new(name);
-    let disk = Disk::made(&scratch, At::Device);
+    let disk = Disk::made(&scratch, EXT2, At::Device);
     let seed = Random::seed(name);
     round_of(name, "lffs-wafs=2async", &scratch, &disk, seed);
     let before = disk.image.bytes();
@@ -103,14 +151,14 @@ fn what_a_crash_left_waits_for_its_log() {
     disk.image.expect_clean();
 }
 
-fn killed(name: &'static str, ordering: &'static str, at: At) {
+fn killed(name: &'static str, format: Format, ordering: &'static str, at: At) {
     require!("root", "fuse", "e2fsck", "backstitch");
     if Backend::from_env() != Backend::Backstitch {
         return backstitch_tests::requirements::skip(name, "it is about our logs");
     }
     let seed = Random::seed(name);
     let scratch = Scratch::new(name);
-    let disk = Disk::made(&scratch, at);
+    let disk = Disk::made(&scratch, format, at);
     for round in 0..setting("LOG_KILLS", 1) {
         let promises = round_of(name, ordering, &scratch, &disk, seed + round);
         let mut complaints = by_fsck(&disk);
@@ -121,11 +169,11 @@ fn killed(name: &'static str, ordering: &'static str, at: At) {
 }
 
 impl Disk {
-    fn made(scratch: &Scratch, at: At) -> Disk {
+    fn made(scratch: &Scratch, format: Format, at: At) -> Disk {
         let path = scratch.path("disk.img");
         fs::write(&path, vec![GARBAGE; MEBIBYTES << 20]).expect("cannot make an image");
         let mut command = backstitch();
-        command.args(["mkfs", "-q", "-b", "1024"]);
+        command.args(["mkfs", "-q"]).args(format.arguments);
         let log = match at {
             At::Home(feature) => {
                 command.args(["-O", feature, "-J", &format!("size={LOG_MEBIBYTES}")]);
@@ -139,11 +187,11 @@ impl Disk {
             }
         };
         run(command.arg(&path)).expect_success();
-        Disk {
-            image: Image::at(path),
-            log,
-            at,
-        }
+        let image = match format.is_ext {
+            true => Image::at(path),
+            false => Image::ours_at(path),
+        };
+        Disk { image, log, at }
     }
 
     /// A copy that another program may change.
@@ -211,7 +259,7 @@ fn round_of(name: &str, ordering: &str, scratch: &Scratch, disk: &Disk, seed: u6
     done.promises
 }
 
-/// `fsck -p` brings a copy home, and e2fsck finds nothing.
+/// `fsck -p` brings a copy home, and a check finds nothing.
 fn by_fsck(disk: &Disk) -> Vec<String> {
     let theirs = disk.copy();
     let repaired = fsck(&theirs.image, theirs.log.as_deref(), "-p");
@@ -219,10 +267,8 @@ fn by_fsck(disk: &Disk) -> Vec<String> {
     if !matches!(repaired.code, Some(0 | 1)) {
         complaints.push(repaired.describe());
     }
-    let report = theirs.image.e2fsck();
-    if !report.is_clean() {
-        complaints.push(format!("e2fsck -fn after fsck -p:\n{}", report.text));
-    }
+    let after = (theirs.image.complaint()).map(|found| format!("after fsck -p: {found}"));
+    complaints.extend(after);
     complaints
 }
 
@@ -233,10 +279,8 @@ fn by_a_mount(ordering: &str, scratch: &Scratch, disk: &Disk, promises: &[Promis
     // Contents may be those from before: nothing waits for them, and they are not in the log.
     let mut complaints = broken_promises(promises);
     mounted.unmount();
-    let report = disk.image.e2fsck();
-    if !report.is_clean() {
-        complaints.push(format!("e2fsck -fn after our recovery:\n{}", report.text));
-    }
+    let after = (disk.image.complaint()).map(|found| format!("after our recovery: {found}"));
+    complaints.extend(after);
     let ours = fsck(&disk.image, disk.log.as_deref(), "-n");
     if ours.code != Some(0) {
         complaints.push(ours.describe());

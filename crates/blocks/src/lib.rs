@@ -16,6 +16,7 @@
 //! | `room` | how much room for names each block of a directory has |
 //! | `directory_index` | both of these, of one directory, in memory |
 //! | `tail` | the fragments at the end of a file |
+//! | `windows` | space that is reserved in memory for files that grow |
 
 pub mod bitmap;
 pub mod block_edit;
@@ -26,3 +27,4 @@ pub mod name_table;
 pub mod room;
 pub mod runs;
 pub mod tail;
+pub mod windows;

@@ -10,7 +10,6 @@ pub(crate) mod recent;
 pub(crate) mod reclaim;
 pub(crate) mod references;
 pub(crate) mod spares;
-pub(crate) mod windows;
 
 use backstitch_blocks::free_runs::{FreeRuns, Freed};
 use backstitch_layout::{Awaited, Changed, Error, InodeNumber, Step, Stop, Timestamp};

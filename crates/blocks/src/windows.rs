@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use backstitch_blocks::runs::Run;
+use crate::runs::Run;
 
 /// Files that have space reserved in memory at once: more would only fragment what is left for
 /// others.

@@ -342,3 +342,62 @@ fn signals_unmount_cleanly() {
     assert_eq!(kept, 8, "lost+found, five directories, two files");
     mounted.unmount();
 }
+
+/// umount(8) returns before the daemon has written the image. Whoever opens the image next waits for
+/// that, and with a link under the name of its helper umount(8) waits itself.
+#[test]
+fn what_comes_after_umount_8_finds_everything() {
+    require!("backstitch", "fuse", "root", "mke2fs");
+    let scratch = Scratch::new("after_umount");
+    let image = Image::mke2fs(&scratch, "disk.img", "64M", &[]);
+    let dir = scratch.dir("mnt");
+    let name_of = |round: u8| format!("file{round}");
+    let fill = |round: u8| {
+        let mut mount = backstitch();
+        mount.args(["mount", "-o", "flush_ms=700"]);
+        run(mount.arg(image.path()).arg(&dir)).expect_success();
+        for earlier in 0..round {
+            assert!(dir.join(name_of(earlier)).exists(), "file {earlier}");
+        }
+        fs::write(dir.join(name_of(round)), vec![round; 9 << 20]).expect("cannot write");
+    };
+    let by_kernel = || run(tool("umount").arg(&dir)).expect_success();
+    // A check, then the next mount.
+    fill(0);
+    by_kernel();
+    let checked = our_fsck(image.path()).expect("our own check");
+    assert_eq!(checked.code, Some(0), "{}", checked.describe());
+    fill(1);
+    by_kernel();
+    fill(2);
+    // As umount(8) calls a helper.
+    let helper = scratch.path("umount.backstitch");
+    let binary = backstitch().get_program().to_owned();
+    std::os::unix::fs::symlink(binary, &helper).expect("cannot make a link");
+    let mut command = std::process::Command::new(&helper);
+    run(command.arg(&dir).args(["-n", "-t", "fuse.backstitch"])).expect_success();
+    assert!(mount_points_below(&dir).is_empty());
+    image.expect_clean();
+}
+
+/// The first thing that happens is that everything is written, whoever has files open.
+#[test]
+fn a_signal_has_everything_written_while_files_are_open() {
+    require!("backstitch", "fuse", "root", "mke2fs");
+    let scratch = Scratch::new("signal_writes");
+    let image = Image::mke2fs(&scratch, "disk.img", "64M", &[]);
+    let dir = scratch.dir("mnt");
+    let mounted = Mounted::under_test(&image, &dir, &Options::default());
+    let open = fs::File::create(dir.join("open")).expect("cannot create");
+    fs::write(dir.join("file"), vec![7; 1 << 20]).expect("cannot write");
+    mounted.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(mount_points_below(&dir).is_empty());
+    mounted.kill();
+    drop((open, mounted));
+    let again = Mounted::under_test(&image, &dir, &Options::default());
+    let there = fs::read(dir.join("file")).expect("it was written");
+    assert!(there == vec![7; 1 << 20]);
+    again.unmount();
+    image.expect_clean();
+}

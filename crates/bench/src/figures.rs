@@ -139,7 +139,8 @@ impl EngineFigures {
             patches_created_hard: (after.patches.hard - after.patches.runs)
                 - (before.patches.hard - before.patches.runs),
             patches_peak: after.patches.peak,
-            undo_bytes_total: after.undo.bytes_total - before.undo.bytes_total,
+            // Undo data that a patch turns out not to need is taken off again.
+            undo_bytes_total: (after.undo.bytes_total).saturating_sub(before.undo.bytes_total),
             undo_bytes_peak: after.undo.bytes_peak,
             dependency_bytes_peak: after.patches.bytes_peak,
             cache_bytes_peak: after.cache.bytes_peak,

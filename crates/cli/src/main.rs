@@ -25,8 +25,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The name under which mount(8) finds the binary.
-const MOUNT_HELPER: &str = "mount.backstitch";
+/// The names under which mount(8), umount(8) and fsck(8) find the binary, with what makes our command
+/// line of theirs.
+const HELPERS: [(&str, Rewrite); 5] = [
+    ("mount.backstitch", mount_helper_words),
+    ("umount.backstitch", umount_helper_words),
+    ("umount.fuse.backstitch", umount_helper_words),
+    ("fsck.backstitch", fsck_helper_words),
+    ("fsck.fuse.backstitch", fsck_helper_words),
+];
+
+type Rewrite = fn(Vec<OsString>) -> Vec<OsString>;
 
 fn main() -> ExitCode {
     let given: Vec<OsString> = std::env::args_os().collect();
@@ -53,9 +62,14 @@ fn main() -> ExitCode {
 /// `find`'s tests may be written with one dash, as everybody does.
 fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     let called_as = words.first().and_then(|word| Path::new(word).file_name());
-    if called_as.is_some_and(|name| name == MOUNT_HELPER) || is_called_by_mount_fuse(&words) {
-        words = helper_words(words);
-    }
+    let helper = HELPERS
+        .iter()
+        .find(|(name, _)| called_as.is_some_and(|called| called == *name));
+    words = match helper {
+        Some((_, rewrite)) => rewrite(words),
+        None if is_called_by_mount_fuse(&words) => mount_helper_words(words),
+        None => words,
+    };
     if words.get(1).is_some_and(|word| word == "find") {
         for word in words.iter_mut().skip(2) {
             let name = word.to_str().and_then(|word| word.strip_prefix('-'));
@@ -84,7 +98,7 @@ fn is_called_by_mount_fuse(words: &[OsString]) -> bool {
 /// What mount(8) says to its helpers,
 /// `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means nothing
 /// here. Its `-f` is not ours: it asks to do everything but mount.
-fn helper_words(words: Vec<OsString>) -> Vec<OsString> {
+fn mount_helper_words(words: Vec<OsString>) -> Vec<OsString> {
     let mut out: Vec<OsString> = Vec::new();
     let mut given = words.into_iter();
     out.extend(given.next());
@@ -101,6 +115,42 @@ fn helper_words(words: Vec<OsString>) -> Vec<OsString> {
             _ => out.push(word),
         }
     }
+    out
+}
+
+/// What umount(8) says to its helpers, `umount.TYPE DIR [-flnrv] [-N NAMESPACE] [-t TYPE]`, without
+/// what means nothing here.
+fn umount_helper_words(words: Vec<OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    let mut given = words.into_iter();
+    out.extend(given.next());
+    out.push("umount".into());
+    while let Some(word) = given.next() {
+        match word.to_str() {
+            Some("-f" | "-n" | "-r" | "-v") => {}
+            Some("-l") => out.push("--lazy".into()),
+            Some("-t" | "-N") => drop(given.next()),
+            _ => out.push(word),
+        }
+    }
+    out
+}
+
+/// What fsck(8) says to its helpers, `fsck.TYPE [OPTIONS] IMAGE`, where the options are those of
+/// e2fsck: without what only changes how it is shown.
+fn fsck_helper_words(words: Vec<OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    let mut given = words.into_iter();
+    out.extend(given.next());
+    out.push("fsck".into());
+    let is_meant = |word: &OsString| {
+        let is_progress = word.as_bytes().starts_with(b"-C");
+        !is_progress
+            && !["-v", "-V", "-T", "-M", "-r"]
+                .iter()
+                .any(|known| word == known)
+    };
+    out.extend(given.filter(is_meant));
     out
 }
 
@@ -190,6 +240,23 @@ mod tests {
             line,
             words("/sbin/mount.backstitch mount --helper a.img /mnt --fake -o -t")
         );
+    }
+
+    #[test]
+    fn umount_and_fsck_find_it_too() {
+        for (line, expected) in [
+            (
+                "umount.backstitch /mnt -n -l -v -t backstitch",
+                "umount /mnt --lazy",
+            ),
+            ("umount.fuse.backstitch /mnt -f", "umount /mnt"),
+            ("fsck.backstitch -a -C5 -T /a.img", "fsck -a /a.img"),
+            ("fsck.fuse.backstitch -n -f /a.img", "fsck -n -f /a.img"),
+        ] {
+            let name = line.split(' ').next().unwrap();
+            let line = normalised(words(&format!("/sbin/{line}")));
+            assert_eq!(line, words(&format!("/sbin/{name} {expected}")));
+        }
     }
 
     #[test]

@@ -11,7 +11,21 @@ pub fn dir_of(image: &Path) -> Option<PathBuf> {
 
 /// The mounts of an image or of its parts through Backstitch: their sources and their directories.
 pub(crate) fn of(image: &Path) -> Vec<(PathBuf, PathBuf)> {
-    let (Ok(image), Ok(mounts)) = (image.canonicalize(), std::fs::read("/proc/self/mounts")) else {
+    seen_by("self", image)
+}
+
+/// Whether a process of ours has written the image, or still does, for a mount that has been taken
+/// off: it serves mounts, and none of the image or its parts is there any more.
+pub(crate) fn is_being_left(image: &Path, pid: &str) -> bool {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_mount = words.split(|byte| *byte == 0).nth(1) == Some(b"mount");
+    is_mount && seen_by(pid, image).is_empty()
+}
+
+/// The mounts of an image in the table of a process.
+fn seen_by(process: &str, image: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let table = std::fs::read(format!("/proc/{process}/mounts"));
+    let (Ok(image), Ok(mounts)) = (image.canonicalize(), table) else {
         return Vec::new();
     };
     let lines = mounts.split(|byte| *byte == b'\n');

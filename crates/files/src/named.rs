@@ -21,6 +21,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The part of a file that a name means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,8 +183,48 @@ impl Named {
         }
     }
 
-    /// Opens it, and locks out other programs.
+    /// Opens it, and locks out other programs. If a mount of it has just been taken off, waits until
+    /// that has been written.
     pub fn open(
+        &self,
+        what: &str,
+        options: OpenOptions,
+    ) -> Result<(FileDevice, Option<NamedPart>)> {
+        match self.open_now(what, options) {
+            Err(_) if self.waits_for_unmount(what, options) => self.open_now(what, options),
+            done => done,
+        }
+    }
+
+    /// Waits for a daemon of ours that keeps others off the file after its mount was taken off: what
+    /// umount(8) does not wait for. False if nobody keeps others off it, or somebody else does.
+    fn waits_for_unmount(&self, what: &str, options: OpenOptions) -> bool {
+        const TICK: Duration = Duration::from_millis(20);
+        const QUIET: Duration = Duration::from_millis(500);
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let started = Instant::now();
+        let (mut has_waited, mut is_told) = (false, false);
+        while let Some(holder) = self.holder(options.read_only) {
+            let pid = holder
+                .strip_prefix("pid ")
+                .and_then(|rest| rest.split(' ').next());
+            let is_leaving = pid.is_some_and(|pid| mounted::is_being_left(&self.file, pid));
+            if !is_leaving || started.elapsed() > PATIENCE {
+                return false;
+            }
+            if started.elapsed() > QUIET && !std::mem::replace(&mut is_told, true) {
+                let file = self.file.display();
+                warn_line(&format!(
+                    "{what}: {file}: unmounted, and still being written by {holder}: waiting for that"
+                ));
+            }
+            has_waited = true;
+            std::thread::sleep(TICK);
+        }
+        has_waited
+    }
+
+    fn open_now(
         &self,
         what: &str,
         options: OpenOptions,

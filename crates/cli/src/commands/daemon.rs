@@ -130,10 +130,15 @@ impl Signals {
         Ok(Signals { incoming })
     }
 
-    /// Takes the mount off when a signal comes. While files are in use it only leaves the tree; a
-    /// second signal, or [`GRACE`], ends it all the same: what was written is on the disk by then,
+    /// Takes the mount off when a signal comes. While files are in use it only leaves the tree, and
+    /// what was written goes to the disk at once; a second signal, or [`GRACE`], ends it all the same,
     /// and files in use answer with an error.
-    pub(super) fn unmount_on_arrival(mut self, unmounter: Unmounter, ender: Ender) {
+    pub(super) fn unmount_on_arrival(
+        mut self,
+        unmounter: Unmounter,
+        ender: Ender,
+        sync: impl FnOnce() + Send + 'static,
+    ) {
         std::thread::spawn(move || {
             if self.incoming.forever().next().is_none() {
                 return;
@@ -141,6 +146,7 @@ impl Signals {
             if unmount(&unmounter) {
                 return;
             }
+            std::thread::spawn(sync);
             let clock = ender.clone();
             std::thread::spawn(move || {
                 std::thread::sleep(GRACE);

@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', group = "mode")]
     no: bool,
     /// Repair what soft updates may leave; change nothing if there is more damage
-    #[arg(short = 'p', group = "mode")]
+    #[arg(short = 'p', visible_short_alias = 'a', group = "mode")]
     preen: bool,
     /// Repair everything
     #[arg(short = 'y', group = "mode")]

@@ -502,8 +502,16 @@ fn serve(
         )?;
     }
     engine.on_memory_free(crate::allocator::give_back);
-    drop(engine);
-    signals.unmount_on_arrival(mounted.unmounter(), mounted.ender());
+    let engine = {
+        let served = Arc::downgrade(&engine);
+        drop(engine);
+        served
+    };
+    signals.unmount_on_arrival(mounted.unmounter(), mounted.ender(), move || {
+        if let Some(Err(error)) = engine.upgrade().map(|engine| engine.sync()) {
+            tracing::error!(%error, "not everything could be written");
+        }
+    });
     mounted
         .wait()
         .map_err(|error| Error::at_path("unmount", image, error))

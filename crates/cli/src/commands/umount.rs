@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 #[command(after_help = "Examples:
   backstitch umount /mnt
   backstitch umount --lazy /mnt      detach it now, finish when its last file is closed
-  umount /mnt; fusermount3 -u /mnt   unmount too, but do not wait for the disk")]
+  umount /mnt; fusermount3 -u /mnt   unmount too, but do not wait for the disk; with a link /sbin/umount.backstitch
+                                     to the binary umount does")]
 pub(crate) struct Args {
     /// Where it is mounted
     dir: PathBuf,
@@ -157,7 +158,7 @@ fn unmount(args: &Args, dir: &Path) -> Result<()> {
     done.map_err(|error| match error {
         MountError::Unmount { reason, .. } if reason.raw_os_error() == Some(libc::EBUSY) => {
             Error::at_path("umount", &args.dir, "in use").hint(format!(
-                "fuser -vm {0} shows by whom; --lazy does not wait",
+                "fuser -vm {0} shows by whom; --lazy takes it off now, and waits for them",
                 args.dir.display()
             ))
         }
@@ -166,15 +167,14 @@ fn unmount(args: &Args, dir: &Path) -> Result<()> {
     })
 }
 
-/// A daemon that died left its mount behind: take that off, and say what happened.
+/// A daemon that died left its mount behind: takes that off, and says what happened.
 fn clear_dead(args: &Args, dir: &Path) -> Result<()> {
     unmount(args, dir)?;
-    Err(Error::at_path(
-        "umount",
-        &args.dir,
-        "its daemon had died; the mount is gone now",
-    )
-    .hint("the next mount recovers the image"))
+    warn_line(&format!(
+        "umount: {}: its daemon had died; the mount is gone now, and the next one recovers the image",
+        args.dir.display()
+    ));
+    Ok(())
 }
 
 /// Waits for the daemon's end, with a word on a terminal if that takes long.

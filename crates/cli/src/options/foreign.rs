@@ -55,7 +55,10 @@ const WITHOUT_MEANING: &[&str] = &[
     "noinit_itable",
     "nombcache",
     "no_mbcache",
+    // A journal has the checksums that its superblock says.
+    "journal_checksum",
     "nojournal_checksum",
+    "journal_async_commit",
     "mblk_io_submit",
     "nomblk_io_submit",
     "nodax",
@@ -137,14 +140,6 @@ const REFUSED: &[(&str, &str)] = &[
     (
         "norecovery",
         "the journal is always replayed, in memory only with ro; nojournal does without it where it is empty",
-    ),
-    (
-        "journal_checksum",
-        "journals with checksums are not implemented",
-    ),
-    (
-        "journal_async_commit",
-        "journals with checksums are not implemented",
     ),
     ("dax", "files are not mapped onto the device"),
     ("quota", "quotas are not implemented"),

@@ -144,7 +144,7 @@ fn serve(args: &Args, image: &Path, log: &Path, dir: &Path) -> Result<()> {
     } else {
         announce(&report, args.json)?;
     }
-    signals.unmount_on_arrival(mounted.unmounter(), mounted.ender());
+    signals.unmount_on_arrival(mounted.unmounter(), mounted.ender(), || ());
     mounted.wait();
     device
         .count()

@@ -2,6 +2,7 @@
 
 use super::COMMAND;
 use backstitch_files::error::{Error, Result, host};
+use backstitch_files::foreign;
 use backstitch_files::named::Named;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -37,6 +38,7 @@ impl Output {
         if taken.device == Some(within) {
             return Err(Error::at_path(COMMAND, path, IN_THE_MOUNT));
         }
+        foreign::refuse_output(COMMAND, path, None)?;
         // A symlink is not followed by this. What is recorded is for nobody else to read.
         let mut options = OpenOptions::new();
         let made = options.write(true).create_new(true).mode(0o600).open(path);

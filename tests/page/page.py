@@ -1,6 +1,6 @@
 """Drives the page of `trace serve` in headless Chromium. Checks its speed, that it answers like `trace why` and, for a small
-trace, like a model in this file, how it shows traces without records and hostile names, that it prints nothing on the
-console, and (with AXE=axe.min.js) that axe-core finds nothing. Usage: page.py BACKSTITCH TRACE [PICTURES]"""
+trace, like a model in this file, how it shows traces without records and hostile names, that it follows a mount, that it
+prints nothing on the console, and (with AXE=axe.min.js) that axe-core finds nothing. Usage: page.py BACKSTITCH TRACE [PICTURES]"""
 
 import contextlib
 import json
@@ -541,6 +541,98 @@ def check_crash(browser, backstitch):
             context.close()
 
 
+class Mount:
+    """A mount of a new image, which has a file already; nothing where there can be no mount."""
+
+    def __init__(self, backstitch, folder):
+        self.backstitch = backstitch
+        self.directory = os.path.join(folder, "mnt")
+        self.image = os.path.join(folder, "a.img")
+        os.mkdir(self.directory)
+
+    def run(self, *words):
+        subprocess.run([self.backstitch, *words], stdout=subprocess.DEVNULL, check=True)
+
+    def __enter__(self):
+        self.run("mkfs", "-q", "-s", "64M", self.image)
+        self.run("mount", self.image, self.directory)
+        return self
+
+    def __exit__(self, *_):
+        if os.path.ismount(self.directory):
+            self.run("umount", self.directory)
+
+    def make(self, name):
+        with open(os.path.join(self.directory, name), "w", encoding="utf-8") as file:
+            file.write("x" * 5000)
+
+
+def check_live(browser, backstitch):
+    """The page follows a mount, is halted at the moment that it shows, asks there, and follows again."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        print("page: no mount is followed: there is no FUSE")
+        return
+    with tempfile.TemporaryDirectory() as folder, Mount(backstitch, folder) as mount, served(backstitch, mount.directory) as address:
+        context = browser.new_context(viewport={"width": 1500, "height": 950})
+        page = Page(context.new_page(), address)
+        page.page.goto(address)
+        page.until("document.body.dataset.ready", "true")
+        lines = "document.getElementById('lines').textContent.includes({})"
+        for name in ("first", "second"):
+            mount.make(name)
+            page.until(lines.format(json.dumps(f"create /{name}")))
+        assert page.page.evaluate("isFollowing && shown.patches > 0 && base === ''")
+        assert "following: the last " in page.page.text_content("#about")
+        check_with_axe(page, "following, light")
+        # While nothing happens nothing is drawn.
+        frames = page.page.evaluate("document.body.dataset.frames")
+        time.sleep(1)
+        assert page.page.evaluate("document.body.dataset.frames") == frames
+        number, there = page.page.evaluate("shown.number"), page.patches()
+        assert there and page.page.is_visible("#follow")
+        page.press("l")
+        page.until("!isFollowing && !isHalting && shown.number", number)
+        assert page.patches() == there, page.patches() ^ there
+        assert page.page.evaluate("base").startswith("at/")
+        assert "cut off" not in page.page.text_content("#about")
+        page.page.fill("#path", "/second")
+        page.page.dispatch_event("#path", "change")
+        page.page.focus("#graph")
+        dirty = page.answer("dirty")
+        assert "for write /second 0+5000: waits for nothing" in dirty, dirty
+        page.page.fill("#path", "")
+        page.page.dispatch_event("#path", "change")
+        # What happens meanwhile is not there, until the page follows again.
+        mount.make("third")
+        page.page.focus("#graph")
+        page.press("ArrowLeft")
+        page.until("shown.number", number - 1)
+        page.press("End")
+        page.page.click("#follow")
+        page.until(lines.format('"create /third"'))
+        assert page.page.text_content("#answer") == ""
+        # A question halts it, and so does a step.
+        page.page.click("#dirty")
+        page.until("document.getElementById('answer').textContent !== '' && !isFollowing")
+        page.page.click("#follow")
+        mount.make("fourth")
+        page.until(lines.format('"create /fourth"'))
+        here = page.page.evaluate("shown.number")
+        page.page.focus("#graph")
+        page.page.keyboard.press("ArrowLeft")
+        page.until("!isFollowing && !isAsking && !isHalting && shown.number", here - 1)
+        page.page.click("#follow")
+        page.until("isFollowing")
+        # The end of the mount halts it for good: what there was can be looked at.
+        mount.run("umount", mount.directory)
+        page.until("!isFollowing && document.getElementById('answer').textContent", "the mount has ended")
+        page.until("!isAsking && !isHalting && shown.patches === 0")
+        page.go(0)
+        assert not page.complaints, page.complaints
+        context.close()
+    print("page: a mount is followed")
+
+
 def main():
     backstitch, trace = sys.argv[1:3]
     pictures = sys.argv[3] if len(sys.argv) > 3 else None
@@ -549,6 +641,7 @@ def main():
         check_small(browser, backstitch)
         check_crash(browser, backstitch)
         check_rollback(browser, backstitch)
+        check_live(browser, backstitch)
         began = time.monotonic()
         with served(backstitch, trace) as address:
             began = time.monotonic() - began

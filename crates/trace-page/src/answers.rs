@@ -20,12 +20,13 @@ const SCRIPT: &str = concat!(
     include_str!("page/block.js"),
     include_str!("page/line.js"),
     include_str!("page/questions.js"),
+    include_str!("page/live.js"),
     include_str!("page/controls.js"),
 );
 /// What stands for the word that lets the page's own style and script in.
 const NONCE: &str = "{{nonce}}";
 /// Spans of a kind in one piece of the time line.
-const MOST_SPANS: usize = 400;
+pub(crate) const MOST_SPANS: usize = 400;
 /// Records in words, and operations that are found.
 const MOST_LINES: u64 = 30;
 /// Operations that a search finds at once.
@@ -57,7 +58,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    fn json(value: &Value) -> Reply {
+    pub(crate) fn json(value: &Value) -> Reply {
         Reply {
             status: 200,
             kind: "application/json",
@@ -91,6 +92,24 @@ pub(crate) fn reason(status: u16) -> &'static str {
 /// Why there is no answer: what was wrong with the question.
 type Wrong = String;
 
+/// An answer, or why there is none.
+pub(crate) fn reply(found: Result<Value, Wrong>) -> Reply {
+    match found {
+        Ok(document) => Reply::json(&document),
+        Err(why) => Reply {
+            status: 400,
+            ..Reply::json(&json!({"error": why}))
+        },
+    }
+}
+
+/// Who answers what the page asks.
+pub trait Answering: Sync {
+    /// Answers a request for what is behind the token, with its question mark and what follows.
+    /// `nonce` is a word that nobody can guess.
+    fn answer(&self, request: &str, nonce: &str) -> Reply;
+}
+
 /// What is known of a trace, for one page after the other.
 pub struct Answers<'t> {
     name: String,
@@ -116,31 +135,16 @@ impl<'t> Answers<'t> {
         self.index().lost_events()
     }
 
-    /// Answers a request for what is behind the token, with its question mark and what follows.
-    /// `nonce` is a word that nobody can guess.
-    pub fn answer(&self, request: &str, nonce: &str) -> Reply {
-        let (path, query) = request.split_once('?').unwrap_or((request, ""));
-        if path.is_empty() {
-            return page(nonce);
-        }
-        match self.document(path, Query(query)) {
-            Some(Ok(document)) => Reply::json(&document),
-            Some(Err(why)) => Reply {
-                status: 400,
-                ..Reply::json(&json!({"error": why}))
-            },
-            None => Reply::refused(404),
-        }
-    }
-
     fn index(&self) -> MutexGuard<'_, Index<'t>> {
         // A thread that died in the middle of a question has at worst lost a place to begin from.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn document(&self, path: &str, query: Query<'_>) -> Option<Result<Value, Wrong>> {
-        let mut index = self.index();
-        Some(match path {
+    /// The answer to a request that is not for the page itself.
+    pub(crate) fn document(&self, request: &str) -> Reply {
+        let (path, query) = request.split_once('?').unwrap_or((request, ""));
+        let (mut index, query) = (self.index(), Query(query));
+        reply(match path {
             "about" => Ok(about(&self.name, &index)),
             "line" => Ok(line(&mut index, query)),
             "next" => next(&index, query),
@@ -153,13 +157,22 @@ impl<'t> Answers<'t> {
             "why/written" => why_written(&mut index, query),
             "why/crash" => why_crash(&mut index, query),
             "why/cut" => why_cut(&mut index, query),
-            _ => return None,
+            _ => return Reply::refused(404),
         })
     }
 }
 
+impl Answering for Answers<'_> {
+    fn answer(&self, request: &str, nonce: &str) -> Reply {
+        match request.split('?').next() {
+            Some("") | None => page(nonce),
+            Some(_) => self.document(request),
+        }
+    }
+}
+
 /// The page, whose own style and script alone run in it.
-fn page(nonce: &str) -> Reply {
+pub(crate) fn page(nonce: &str) -> Reply {
     let own = format!("script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:");
     Reply {
         status: 200,
@@ -234,18 +247,22 @@ fn wanted(query: Query<'_>) -> Wanted {
 
 /// The graph after a record.
 fn moment(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
+    let record = record(query)?.min(index.records().saturating_sub(1));
+    let number = index.number_of(record);
+    Ok(moment_of(index.state_after(record), record, number, query))
+}
+
+/// The graph of the state after a record, which has this number in the recording.
+pub(crate) fn moment_of(state: &State, record: u64, number: u64, query: Query<'_>) -> Value {
     let by = match query.get("by").as_deref() {
         Some("operation") => By::Operation,
         _ => By::Block,
     };
-    let record = record(query)?.min(index.records().saturating_sub(1));
-    let number = index.number_of(record);
-    let state = index.state_after(record);
     let graph = index::graph(state, by, &wanted(query), query.number("cluster"));
     let waits: Vec<u64> = state.waits().map(|(ticket, _)| ticket).take(50).collect();
     let scope = state.scope_under_way();
     let operation = scope.and_then(|scope| state.scope(scope));
-    Ok(json!({
+    json!({
         "record": record,
         "number": number,
         "seconds": state.time.as_secs_f64(),
@@ -255,7 +272,7 @@ fn moment(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
         "flights": flights(state),
         "flights_count": state.blocks_in_flight().count(),
         "graph": graph,
-    }))
+    })
 }
 
 /// The first blocks on their way, and with which patches.

@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`Answers`] | what the page asks for, as JSON |
+//! | [`Live`] | the same of a mount that is being recorded |
 //! | [`Server`] | hands it out, on the loopback address, to those who have the token |
 //!
 //! Nothing that is asked, and nothing that a trace has, makes it fail; and no answer is without a
@@ -11,8 +12,10 @@
 
 mod answers;
 mod connections;
+mod live;
 mod query;
 mod server;
 
-pub use answers::{Answers, Reply};
+pub use answers::{Answering, Answers, Reply};
+pub use live::Live;
 pub use server::Server;

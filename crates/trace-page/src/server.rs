@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::answers::{Answers, Reply, reason};
+use crate::answers::{Answering, Reply, reason};
 use crate::connections::Connections;
 
 /// Bytes of a request's head.
@@ -67,7 +67,7 @@ impl Server {
     ///
     /// # Errors
     /// Where for a long time there are no more connections.
-    pub fn run(&self, answers: &Answers<'_>) -> io::Result<()> {
+    pub fn run(&self, answers: &impl Answering) -> io::Result<()> {
         let (connections, mut failures) = (Connections::default(), 0);
         std::thread::scope(|scope| {
             loop {
@@ -98,7 +98,7 @@ impl Server {
     /// Answers one request of a connection after the other; `known` is told of each that is let in.
     fn attend(
         &self,
-        answers: &Answers<'_>,
+        answers: &impl Answering,
         stream: &TcpStream,
         known: impl Fn(),
     ) -> io::Result<()> {

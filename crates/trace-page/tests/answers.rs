@@ -10,7 +10,7 @@ use backstitch_store::{
     BlockClass, Change, Goal, Limits, Optimisations, PatchId, Store, VolumeId, drive,
 };
 use backstitch_trace::{Recorder, Recording, Trace};
-use backstitch_trace_page::Answers;
+use backstitch_trace_page::{Answering, Answers};
 use serde_json::Value;
 
 const BLOCK_BYTES: usize = 4096;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use backstitch_trace::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, MAGIC, Trace, VERSION};
-use backstitch_trace_page::Answers;
+use backstitch_trace_page::{Answering, Answers};
 use proptest::prelude::*;
 use serde_json::Value;
 

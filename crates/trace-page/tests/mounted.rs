@@ -6,7 +6,7 @@ use backstitch_device::MemoryDevice;
 use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 use backstitch_trace::{Keep, Recorder, Recording, State, Trace};
-use backstitch_trace_page::Answers;
+use backstitch_trace_page::{Answering, Answers};
 use backstitch_vfs::{Engine, FileType, MountOptions, NewInode};
 use serde_json::{Value, json};
 

@@ -1,9 +1,11 @@
 //! The file: a head, then chunks of records, each of which can be read by itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::{Context, Rest};
 use crate::record::Record;
+use crate::state::State;
 use crate::{Damage, Error};
 use serde_json::Value;
 
@@ -119,6 +121,8 @@ pub struct Trace<'t> {
     pub has_contents: bool,
     chunks: &'t [u8],
     chunks_at: u64,
+    /// What there is before its first record, where that is known.
+    start: Option<Arc<State>>,
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -159,7 +163,22 @@ impl<'t> Trace<'t> {
             has_contents: flags & WITH_CONTENTS != 0,
             chunks: &bytes[end..],
             chunks_at: end as u64,
+            start: None,
         })
+    }
+
+    /// The same trace as the rest of a longer one, which came to this state.
+    #[must_use]
+    pub(crate) fn beginning_with(self, start: Arc<State>) -> Trace<'t> {
+        Trace {
+            start: Some(start),
+            ..self
+        }
+    }
+
+    /// See [`beginning_with`](Self::beginning_with).
+    pub(crate) fn start(&self) -> Option<&State> {
+        self.start.as_deref()
     }
 
     /// Whether it is cut off in the middle, and how many events at least could not be kept at its
@@ -179,16 +198,7 @@ impl<'t> Trace<'t> {
 
     /// Its records, from the first on.
     pub fn records(&self) -> Records<'t> {
-        Records {
-            chunks: self.chunks,
-            at: self.chunks_at,
-            body: Rest(&[]),
-            cx: Context::default(),
-            number: 0,
-            left: 0,
-            is_cut: false,
-            has_ended: false,
-        }
+        Records::of(self.chunks, self.chunks_at)
     }
 }
 
@@ -208,6 +218,20 @@ pub struct Records<'t> {
 }
 
 impl<'t> Records<'t> {
+    /// Those of chunks that begin at this byte of their file.
+    pub(crate) fn of(chunks: &'t [u8], at: u64) -> Records<'t> {
+        Records {
+            chunks,
+            at,
+            body: Rest(&[]),
+            cx: Context::default(),
+            number: 0,
+            left: 0,
+            is_cut: false,
+            has_ended: false,
+        }
+    }
+
     /// The next record, whose lists are put into `list`, and its number.
     ///
     /// # Errors

@@ -1,13 +1,16 @@
 //! An index says of each moment what reading from the beginning says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstitch_device::MemoryDevice;
 use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 use backstitch_trace::graph::{By, Drawing, Wanted};
-use backstitch_trace::index::{Density, Index, Kind, graph};
-use backstitch_trace::{Error, Keep, Recorder, Recording, State, Trace};
+use backstitch_trace::index::{Bounds, Density, Index, Kind, Line, Span, Tail, graph};
+use backstitch_trace::{
+    CHUNK_HEAD_BYTES, Error, HEAD_BYTES, Keep, Recorder, Recording, State, Trace,
+};
 use backstitch_vfs::{Engine, FileType, MountOptions, NewInode};
 use serde_json::{Value, json};
 
@@ -332,4 +335,82 @@ fn what_is_before_the_damage_can_be_looked_at() {
     }
     let cut = Index::of(Trace::new(&bytes[..bytes.len() - 9]).unwrap());
     assert!(cut.is_cut() && cut.damage().is_none());
+}
+
+/// The head of a trace, and its chunks.
+fn chunks(bytes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let head = HEAD_BYTES + number(12);
+    let (mut at, mut chunks) = (head, Vec::new());
+    while at < bytes.len() {
+        let end = at + CHUNK_HEAD_BYTES + number(at + 8);
+        chunks.push(bytes[at..end].to_vec());
+        at = end;
+    }
+    (bytes[..head].to_vec(), chunks)
+}
+
+#[test]
+fn the_last_of_a_recording_is_complete_at_each_moment_that_is_kept() {
+    let bytes = whole(1800);
+    let mut all = Index::of(Trace::new(&bytes).unwrap());
+    let (head, chunks) = chunks(&bytes);
+    assert!(chunks.len() > 3, "{} chunks", chunks.len());
+    let most_bytes = chunks[0].len() * 2;
+    let bounds = Bounds {
+        most_bytes,
+        most_time: Duration::MAX,
+    };
+    let mut tail = Tail::new(head, bounds).unwrap();
+    let mut forgotten = 0;
+    for chunk in chunks {
+        tail.take(chunk).unwrap();
+        assert!(tail.kept_bytes() <= most_bytes);
+        let last = tail.records() - 1;
+        assert!(picture(tail.end()) == picture(all.state_after(last)));
+        let snapshot = tail.snapshot();
+        assert_eq!(snapshot.first(), tail.first());
+        let mut index = Index::of(snapshot.trace().unwrap());
+        assert_eq!(index.records(), tail.records() - tail.first());
+        for share in 0..5 {
+            let record = share * (index.records() - 1) / 4;
+            let there = tail.first() + record;
+            let found = picture(index.state_after(record));
+            assert!(found == picture(all.state_after(there)), "#{there}");
+            assert_eq!(index.number_of(record), there);
+        }
+        // Of the time line what is kept is the same, and what is older is not there much longer.
+        let is_kept = |of: &&Span| of.first >= tail.first() && of.last.is_some_and(|at| at <= last);
+        for kind in [Kind::Operation, Kind::Batch, Kind::Wait] {
+            let spans = |line: &Line| -> Vec<Span> {
+                line.spans(kind).iter().filter(is_kept).cloned().collect()
+            };
+            assert_eq!(spans(tail.line()), spans(all.line()), "{kind:?}");
+        }
+        let operations = tail.line().spans(Kind::Operation);
+        let old = operations.iter().filter(|of| of.first < tail.first());
+        let (old, count) = (old.count(), operations.len());
+        assert!(old <= count * 3 / 4, "{old} of {count} spans are forgotten");
+        forgotten = tail.first();
+    }
+    assert!(forgotten > all.records() / 4, "{forgotten}");
+}
+
+#[test]
+fn what_is_older_than_a_time_is_forgotten_and_damage_is_told_of() {
+    let (head, chunks) = chunks(&whole(1800));
+    let bounds = Bounds {
+        most_bytes: usize::MAX,
+        most_time: Duration::ZERO,
+    };
+    let mut tail = Tail::new(head.clone(), bounds).unwrap();
+    for chunk in &chunks {
+        tail.take(chunk.clone()).unwrap();
+    }
+    assert_eq!(tail.kept_bytes(), chunks[chunks.len() - 1].len());
+    let mut tail = Tail::new(head, bounds).unwrap();
+    let mut bad = chunks[0].clone();
+    bad[CHUNK_HEAD_BYTES + 100] ^= 1;
+    assert!(matches!(tail.take(bad), Err(Error::Damaged { .. })));
+    assert!(Tail::new(b"BSTRACE".to_vec(), bounds).is_err());
 }

@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A reader that takes nothing for so long is given up. An unmount waits no longer for it, whatever
 /// it takes meanwhile.
 const READER_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked whether a recording has ended by itself.
+/// How often it is looked whether a recording has ended by itself, and how late at most a reader gets
+/// what is recorded.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -270,7 +271,8 @@ fn wait(socket: &UnixStream, stopped: &OwnedFd, recorder: &Recorder) {
             PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN | PollFlags::RDHUP),
         ];
         match poll(&mut fds, Some(&LOOK)) {
-            Ok(0) | Err(Errno::INTR) => {}
+            Ok(0) => recorder.pass_on(),
+            Err(Errno::INTR) => {}
             Ok(_) | Err(_) => return,
         }
     }

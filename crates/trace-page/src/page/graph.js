@@ -218,6 +218,7 @@ function drawClusters({ clusters, ways }) {
 function size(width, height) { set(svg, "width", width); set(svg, "height", height); }
 
 async function choose(patch) {
+  try { await still(); } catch (error) { return report(error); }
   if (other && chosen !== null) {
     other = false;
     return say("crash", `whether a crash can leave p${chosen} without p${patch}`, { with: chosen, without: patch });
@@ -231,7 +232,7 @@ function open(id, name) {
   cluster = id;
   clusterName = name;
   if (shown.by === "block") { chosen = null; block = { block: id, name }; }
-  go(at);
+  again();
 }
 function forget() {
   chosen = cluster = block = null;
@@ -240,5 +241,5 @@ function forget() {
   $("parts").hidden = true;
   $("bytes").getContext("2d").clearRect(0, 0, 64, 64);
   $("block").textContent = NO_BLOCK;
-  go(at);
+  again();
 }

@@ -16,12 +16,13 @@ let other = false;       // the next patch that is chosen is the one of "without
 // Characters that turn the direction of writing: a name with them would be shown as another one.
 const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const many = (count, one, more = one + "s") => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+let base = "";           // what comes before each question: of a recording that was halted, which one
 const query = (words) => {
   const full = Object.entries(words).filter(([, value]) => value !== null && value !== undefined && value !== "");
   return full.length ? "?" + full.map(([key, value]) => key + "=" + encodeURIComponent(value)).join("&") : "";
 };
 async function ask(path, words = {}) {
-  const reply = await fetch(path + query(words)).catch(() => { throw new Error("No answer: is backstitch trace serve still running?"); });
+  const reply = await fetch(base + path + query(words)).catch(() => { throw new Error("No answer: is backstitch trace serve still running?"); });
   const text = (await reply.text()).replace(TURNS, (turn) => "\\\\u" + turn.charCodeAt(0).toString(16).padStart(4, "0"));
   let document;
   try { document = JSON.parse(text); } catch { throw new Error(`${reply.status}: ${text.trim()}`); }
@@ -52,7 +53,12 @@ async function momentAt(record) {
   return found;
 }
 async function go(record) {
-  if (!about || about.records === 0) return;
+  if (!about || !about.records || isHalting) return;
+  if (isFollowing) {
+    const step = record - at;
+    try { await halt(); } catch (error) { return report(error); }
+    record = at + step;
+  }
   at = Math.max(0, Math.min(about.records - 1, record));
   $("record").value = at;
   wanted = at;
@@ -63,6 +69,8 @@ async function go(record) {
       const record = wanted;
       wanted = null;
       const found = await momentAt(record);
+      // The page follows a mount meanwhile.
+      if (isFollowing) return;
       // What is to be drawn has changed meanwhile.
       if (found === null) { wanted ??= at; continue; }
       shown = found;
@@ -73,15 +81,18 @@ async function go(record) {
   } finally {
     isAsking = false;
   }
+  if (isFollowing) return;
   clearTimeout(resting);
   resting = setTimeout(rest, 150);
 }
 
 // What need not follow each step.
 async function rest() {
-  if (!shown) return;
+  const mine = base;
+  if (!shown || isFollowing) return;
   try {
     const { records } = await ask("records", { record: at });
+    if (isFollowing || base !== mine) return;
     $("lines").replaceChildren(...records.slice(-14).map(([place, number, text]) => {
       const item = document.createElement("li");
       item.textContent = `#${number} ${text}`;

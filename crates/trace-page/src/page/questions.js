@@ -25,6 +25,7 @@ async function say(question, what, words = {}) {
 }
 async function jump(kind, isBack) {
   try {
+    await still();
     const { record } = await ask("next", { kind, record: at, back: isBack ? 1 : 0 });
     if (record !== null) go(record);
   } catch (error) { report(error); }

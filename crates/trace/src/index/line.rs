@@ -170,6 +170,27 @@ impl Line {
         label
     }
 
+    /// Forgets what had ended before this record.
+    pub(super) fn forget_before(&mut self, record: u64) {
+        let is_open = |at: usize| self.open_operation == Some(at);
+        let kept = forget(&mut self.operations, record, is_open);
+        self.open_operation = self.open_operation.and_then(|at| kept[at]);
+        let is_open = |at: usize| {
+            self.open_batches.values().any(|of| *of == at) || self.arriving.contains(&at)
+        };
+        let kept = forget(&mut self.batches, record, is_open);
+        (self.open_batches.values_mut()).for_each(|at| *at = kept[*at].unwrap_or(0));
+        (self.arriving.iter_mut()).for_each(|at| *at = kept[*at].unwrap_or(0));
+        let is_open = |at: usize| self.open_waits.values().any(|of| *of == at);
+        let kept = forget(&mut self.waits, record, is_open);
+        (self.open_waits.values_mut()).for_each(|at| *at = kept[*at].unwrap_or(0));
+        self.samples.retain(|(at, _)| *at >= record);
+        if self.samples.len() < MOST_SAMPLES / 4 {
+            self.distance = (self.distance / 2).max(1);
+        }
+        self.label_bytes = self.operations.iter().map(|span| span.label.len()).sum();
+    }
+
     pub(super) fn finish(&mut self, records: u64) {
         self.records = records;
     }
@@ -262,6 +283,24 @@ impl Span {
             "ended_seconds": self.ended_seconds,
         })
     }
+}
+
+/// Forgets the spans that are not open and had ended before a record; where each of them is now.
+fn forget(
+    spans: &mut Vec<Span>,
+    record: u64,
+    is_open: impl Fn(usize) -> bool,
+) -> Vec<Option<usize>> {
+    let mut stay = 0;
+    let places = spans.iter().enumerate().map(|(at, span)| {
+        let is_kept = span.last.is_some_and(|last| last >= record) || is_open(at);
+        stay += usize::from(is_kept);
+        is_kept.then(|| stay - 1)
+    });
+    let places: Vec<Option<usize>> = places.collect();
+    let mut all = places.iter();
+    spans.retain(|_| all.next().is_some_and(Option::is_some));
+    places
 }
 
 fn end(spans: &mut [Span], open: Option<usize>, at: u64, seconds: f64) {

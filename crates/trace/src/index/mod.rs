@@ -6,9 +6,11 @@
 
 mod clusters;
 mod line;
+mod tail;
 
 pub use clusters::{block, graph};
 pub use line::{Kind, Line, Span};
+pub use tail::{Bounds, Snapshot, Tail};
 
 use std::collections::VecDeque;
 

@@ -132,6 +132,12 @@ impl Recorder {
         self.inner.lock().has_ended()
     }
 
+    /// Hands over what there is although the chunk is not full, so that whoever follows the recording
+    /// need not wait for that.
+    pub fn pass_on(&self) {
+        self.inner.lock().pass_on();
+    }
+
     /// How many records there are.
     pub fn records(&self) -> u64 {
         self.inner.lock().chunk.records_in_all()

@@ -1,21 +1,16 @@
 //! A state as the first chunk of a trace: what there is at its moment.
 
 use super::State;
-use crate::file::{Chunk, Records, Trace, head};
+use crate::file::{Chunk, Records};
 use crate::record::{Change, Record};
 
 impl State {
     /// Applies the records of a chunk that one of us has made.
     pub(crate) fn apply_chunk(&mut self, chunk: &[u8]) {
-        let mut bytes = head(&serde_json::Value::Null, false);
-        bytes.extend_from_slice(chunk);
-        let mut list = Vec::new();
-        if let Ok(trace) = Trace::new(&bytes) {
-            let mut records: Records<'_> = trace.records();
-            while let Ok(Some((number, record))) = records.next(&mut list) {
-                self.apply(&record);
-                self.records = number + 1;
-            }
+        let (mut records, mut list) = (Records::of(chunk, 0), Vec::new());
+        while let Ok(Some((number, record))) = records.next(&mut list) {
+            self.apply(&record);
+            self.records = number + 1;
         }
     }
 

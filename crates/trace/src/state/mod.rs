@@ -21,6 +21,9 @@ use crate::record::{Change, Place};
 /// Ranges and operations of a patch that are remembered one by one.
 const MOST_REMEMBERED: usize = 32;
 
+/// Discarded patches that a recording without an end remembers.
+const MOST_DISCARDED: usize = 1 << 16;
+
 /// What costs as much to copy as one patch: blocks in a list, numbers in a list, and entries of maps
 /// that a copy shares with the original until a page of them is changed.
 const BLOCKS_IN_A_THING: usize = 32;
@@ -193,6 +196,12 @@ impl State {
 
     /// Before the first record of this trace.
     pub fn of(trace: &Trace<'_>, keep: Keep) -> State {
+        if let Some(start) = trace.start() {
+            return State {
+                keep,
+                ..start.clone()
+            };
+        }
         State {
             names: Names::new(trace.description["root"].as_u64()),
             areas: Areas::of(&trace.description),
@@ -361,6 +370,12 @@ impl State {
             waiting.extend(along.remove(&number).unwrap_or_default());
         }
         ready
+    }
+
+    /// Forgets of patches that were discarded long ago that they were, so that what is remembered of
+    /// a recording without an end has a bound.
+    pub(crate) fn forget_long_discarded(&mut self) {
+        self.discarded.leave_last(MOST_DISCARDED);
     }
 
     /// How many patches it remembers.

@@ -54,6 +54,15 @@ impl<V: Clone> Paged<V> {
         Some(old)
     }
 
+    /// Forgets pages of the smallest numbers, until there are at most so many entries.
+    pub(crate) fn leave_last(&mut self, most: usize) {
+        while self.len > most
+            && let Some((_, page)) = self.pages.pop_first()
+        {
+            self.len -= page.len();
+        }
+    }
+
     /// All of it, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         let pages = self.pages.values();
@@ -87,5 +96,7 @@ mod tests {
             [(0, 0), (1, 1), (63, 63), (64, 64), (1000, 1000)]
         );
         assert_eq!((map.len(), copy.len()), (4, 5));
+        map.leave_last(3);
+        assert_eq!((all(&map), map.len()), (vec![(1000, 1001)], 1));
     }
 }

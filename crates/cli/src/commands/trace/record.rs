@@ -113,7 +113,7 @@ fn of_mount(args: &Args, dir: &Path, device: u64, told: &Told) -> Result<ExitCod
         image: stats["image"].as_str().map(PathBuf::from),
     };
     let mut output = Output::open(&args.output, &taken)?;
-    let stream = begin(args, dir)?;
+    let stream = begin(dir, args.contents)?;
     let ender = stream.ender();
     let ender = ender.map_err(|error| failure(COMMAND, dir, &error))?;
     let copier = start_copier(stream, output.begin()?);
@@ -144,7 +144,7 @@ fn of_image(args: &Args, image: &Path, told: &Told) -> Result<ExitCode> {
     let mut output = Output::open(&args.output, &taken)?;
     told.only_note(true);
     let mut mounted = Mounted::new(image)?;
-    let stream = begin(args, &mounted.dir)?;
+    let stream = begin(&mounted.dir, args.contents)?;
     let ender = stream.ender();
     let ender = ender.map_err(|error| failure(COMMAND, image, &error))?;
     let copier = start_copier(stream, output.begin()?);
@@ -161,8 +161,9 @@ fn of_image(args: &Args, image: &Path, told: &Told) -> Result<ExitCode> {
     finish(args, ran, copied)
 }
 
-fn begin(args: &Args, dir: &Path) -> Result<TraceStream> {
-    backstitch_fuse::begin_trace(dir, args.contents).map_err(|error| {
+/// Begins a recording of what is mounted there.
+pub(super) fn begin(dir: &Path, with_contents: bool) -> Result<TraceStream> {
+    backstitch_fuse::begin_trace(dir, with_contents).map_err(|error| {
         let failed = |why: &str| Error::at_path(COMMAND, dir, why);
         match error.raw_os_error() {
             Some(libc::EPERM) => failed("only root, or the user who mounted it, can record it"),

@@ -1,44 +1,112 @@
 //! `backstitch trace serve`.
 
-use super::{COMMAND, opened, read, warn_of_missing};
+use super::{COMMAND, opened, read, record, warn_of_missing};
+use crate::commands::stats::failure;
 use backstitch_files::error::{Error, Result, host};
 use backstitch_files::show;
-use backstitch_trace_page::{Answers, Server};
-use std::path::PathBuf;
+use backstitch_fuse::TraceStream;
+use backstitch_trace_page::{Answering, Answers, Live, Server};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
-/// Show a trace in a browser: when what happened, the graph at each moment, and answers.
+/// Show a trace, or a mount in use, in a browser: when what happened, the graph at each moment, and answers.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The page is at the address that is printed, for this machine only, and only for those who know that address. It is there until Ctrl-C.
-What is damaged or missing in the trace is said there; what comes before it can be looked at.
+What is damaged or missing in a trace is said there; what comes before it can be looked at.
+
+A mount is recorded while it is served, under the rules of trace record. The page has its last minute, or less where more than 16 MiB were
+recorded in that time. It follows until it is halted at a moment.
 
 Examples:
   backstitch trace serve t.trace
+  backstitch trace serve /mnt
   backstitch trace serve --port 8000 t.trace"
 )]
 pub(super) struct Args {
-    /// The trace
-    file: PathBuf,
+    /// The trace, or the directory of a mount
+    target: PathBuf,
     /// The port; 0 for one that is free
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    if args.file.is_dir() {
-        let error = Error::at_path(COMMAND, &args.file, "a trace was expected, not a directory");
-        return Err(error.hint("what a mount does can be recorded: backstitch trace record"));
+    if args.target.is_dir() {
+        return of_mount(args, &args.target);
     }
+    let bytes = read(&args.target)?;
+    let trace = opened(&args.target, &bytes)?;
+    let server = bind(args)?;
+    let answers = Answers::new(args.target.display().to_string(), trace);
+    warn_of_missing(&args.target, answers.is_cut(), answers.lost_events());
+    serve(args, &server, &answers)
+}
+
+fn failed(args: &Args, error: &std::io::Error) -> Error {
     let place = match args.port {
         0 => "serve".to_owned(),
         port => format!("port {port}"),
     };
-    let failed = |error: std::io::Error| Error::failed(COMMAND, &place, host(&error));
-    let bytes = read(&args.file)?;
-    let trace = opened(&args.file, &bytes)?;
-    let server = Server::bind(args.port).map_err(failed)?;
-    let answers = Answers::new(args.file.display().to_string(), trace);
-    warn_of_missing(&args.file, answers.is_cut(), answers.lost_events());
+    Error::failed(COMMAND, &place, host(error))
+}
+
+fn bind(args: &Args) -> Result<Server> {
+    Server::bind(args.port).map_err(|error| failed(args, &error))
+}
+
+fn serve(args: &Args, server: &Server, answers: &impl Answering) -> Result<()> {
     show::print_bytes(COMMAND, format!("{}\n", server.address()).as_bytes())?;
-    server.run(&answers).map_err(failed)
+    server.run(answers).map_err(|error| failed(args, &error))
+}
+
+/// The recording ends with this process, which closes its connection.
+fn of_mount(args: &Args, dir: &Path) -> Result<()> {
+    backstitch_fuse::stats_of(dir).map_err(|error| failure(COMMAND, dir, &error))?;
+    let server = bind(args)?;
+    let stream = record::begin(dir, false)?;
+    let live = Live::new(dir.display().to_string());
+    std::thread::scope(|scope| {
+        scope.spawn(|| live.end(&follow(dir, stream, &live)));
+        serve(args, &server, &live)
+    })
+}
+
+/// Passes a recording on, and after a gap in it the next one; why there is no more.
+fn follow(dir: &Path, mut stream: TraceStream, live: &Live) -> String {
+    loop {
+        match pass_on(&mut stream, live) {
+            Ok(None) => return "the mount has ended".to_owned(),
+            Ok(Some(_)) => {}
+            Err(why) => return why,
+        }
+        stream = match backstitch_fuse::begin_trace(dir, false) {
+            Ok(stream) => stream,
+            Err(error) => return format!("the recording cannot go on: {}", host(&error)),
+        };
+    }
+}
+
+/// Passes one recording on; how many events are missing at its end, where some are.
+fn pass_on(stream: &mut TraceStream, live: &Live) -> std::result::Result<Option<u64>, String> {
+    let mut has_begun = false;
+    loop {
+        let mut piece = Vec::new();
+        let ended = stream
+            .next(&mut piece)
+            .map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => "the mount's daemon has died".to_owned(),
+                _ => host(&error),
+            })?;
+        if let Some(end) = ended {
+            return Ok(end.lost_events);
+        }
+        // The first piece is the head, each further one a chunk.
+        let taken = match has_begun {
+            false => live.begin(piece),
+            true => live.take(piece),
+        };
+        has_begun = true;
+        taken.map_err(|error| error.to_string())?;
+    }
 }

@@ -159,7 +159,7 @@ def check_speed(page, about):
 
 
 def check_stability(page, single):
-    """A step does not move what is shown both before and after it."""
+    """A step does not move what is shown both before and after it, and the page makes the whole graph of the changes."""
     spots = """() => Object.fromEntries([...document.querySelectorAll('#graph g[role=button]')]
         .map(g => [g.children[1].textContent, g.getAttribute('transform')]))"""
     page.go(single)
@@ -171,6 +171,11 @@ def check_stability(page, single):
         moved = [patch for patch in before if patch in after and before[patch] != after[patch]]
         assert not moved, f"record {record} moves {moved}"
         before = after
+        # Each question of ours has the next step tell the whole graph.
+        if record % 9 == 0:
+            drawn = page.page.evaluate("({ nodes: shown.graph.nodes, edges: shown.graph.edges.map(({ after, before }) => ({ after, before })) })")
+            graph = page.ask(f"moment?record={record}&by=block")["graph"]
+            assert drawn == {"nodes": graph["nodes"], "edges": graph["edges"]}, record
 
 
 def check_answers(page, backstitch, trace, record):
@@ -541,6 +546,60 @@ def check_crash(browser, backstitch):
             context.close()
 
 
+def check_states(browser, backstitch):
+    """Of a trace that has its image the page shows what a check and a mount find of the states that a crash can leave."""
+    script = "mkdir d; sync; creat d/a; write d/a 0 5000; sync"
+    with tempfile.TemporaryDirectory() as folder:
+        trace, bare = os.path.join(folder, "states.trace"), os.path.join(folder, "bare.trace")
+        for path, more in ((trace, ["--contents"]), (bare, [])):
+            words = ["trace", "record", *more, "--script", script, "-o", path]
+            subprocess.run([backstitch, *words], stdout=subprocess.DEVNULL, check=True)
+        text = "document.getElementById('{}').textContent"
+        with served(backstitch, trace) as address:
+            context = browser.new_context(viewport={"width": 1500, "height": 950})
+            page = Page(context.new_page(), address)
+            page.load()
+            seen = []
+            for of in Model(backstitch, trace).all("batch"):
+                page.go(of["record"])
+                page.answer("cut")
+                states = page.ask(f"states?record={of['record']}")
+                some = "One image is" if states["count"] == "1" else states["count"] + " images are"
+                page.until(f"{text.format('possible')}.startsWith({json.dumps(some)})")
+                found = []
+                for index in (0, len(states["offered"]) - 1):
+                    page.page.evaluate("document.getElementById('answer').textContent = ''")
+                    page.page.evaluate("document.getElementById('states').selectedIndex = 0")
+                    page.page.select_option("#states", str(index))
+                    page.until(f"{text.format('answer')}.startsWith('a check finds:')")
+                    found.append(page.page.text_content("#answer"))
+                    ticked = page.page.evaluate("[...document.querySelectorAll('#boxes input:checked')].map(box => Number(box.value))")
+                    assert sorted(ticked) == sorted(states["offered"][index]["blocks"])
+                # The boxes say the same as the choice.
+                page.answer("look")
+                page.until(f"{text.format('answer')} === {json.dumps(found[-1])}")
+                page.page.evaluate("tickAll(true)")
+                page.until(f"{text.format('asked')}.includes('if all')")
+                page.answer("look")
+                seen.append((found[0], page.page.text_content("#answer")))
+            assert all("clean" in first or "consistent" in first for first, _ in seen), seen
+            assert any("/d/a" not in first and "- /d/a (5000 bytes)" in last for first, last in seen), seen
+            check_with_axe(page, "states, light")
+            assert not page.complaints, page.complaints
+            context.close()
+        with served(backstitch, bare) as address:
+            context = browser.new_context(viewport={"width": 1500, "height": 950})
+            page = Page(context.new_page(), address)
+            page.load()
+            page.go(Model(backstitch, bare).all("batch")[0]["record"])
+            page.answer("cut")
+            page.until(f"{text.format('possible')}.includes('record it with --contents')")
+            assert page.page.is_hidden("#states") and page.page.is_hidden("#look")
+            assert not page.complaints, page.complaints
+            context.close()
+    print("page: states are judged")
+
+
 class Mount:
     """A mount of a new image, which has a file already; nothing where there can be no mount."""
 
@@ -642,6 +701,7 @@ def main():
         check_crash(browser, backstitch)
         check_rollback(browser, backstitch)
         check_live(browser, backstitch)
+        check_states(browser, backstitch)
         began = time.monotonic()
         with served(backstitch, trace) as address:
             began = time.monotonic() - began

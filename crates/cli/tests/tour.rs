@@ -164,7 +164,7 @@ fn what_is_no_script_is_refused_and_leaves_no_trace() {
         assert_eq!(old, "kept\n", "{script}");
     }
     bench
-        .line("trace record --script sync --contents")
+        .line("trace record --script sync --seconds 1")
         .refused(2);
     bench
         .line("trace record --ordering soft -- true")

@@ -2,90 +2,11 @@
 
 mod support;
 
-use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Done, can_mount, is_root};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A mount of a new image, which ends with this.
-struct Mount<'b>(&'b Bench);
-
-impl<'b> Mount<'b> {
-    fn new(bench: &'b Bench) -> Mount<'b> {
-        bench.shell("mkdir mnt");
-        bench.line("mkfs -q -s 16M a.img").good();
-        bench.line("mount a.img mnt").good();
-        Mount(bench)
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        // Where the test has not unmounted it itself, it has failed.
-        let _ = self.0.line("umount mnt");
-    }
-}
-
-/// A page in the background, whose server ends with this.
-struct Served {
-    server: Child,
-    host: String,
-    /// What is before each request: the token.
-    path: String,
-}
-
-impl Served {
-    fn new(bench: &Bench, target: &str) -> Served {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_backstitch"));
-        command.args(["trace", "serve", target]);
-        command.current_dir(bench.path("")).stdout(Stdio::piped());
-        let mut server = command.spawn().unwrap();
-        let mut address = String::new();
-        let out = server.stdout.take().unwrap();
-        std::io::BufReader::new(out)
-            .read_line(&mut address)
-            .unwrap();
-        let rest = address.trim().strip_prefix("http://").unwrap();
-        let (host, path) = rest.split_once('/').unwrap();
-        let (host, path) = (host.to_owned(), path.to_owned());
-        Served { server, host, path }
-    }
-
-    fn reply(&self, path: &str) -> String {
-        let host = &self.host;
-        let mut stream = std::net::TcpStream::connect(host).unwrap();
-        let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply
-    }
-
-    fn get(&self, request: &str) -> String {
-        self.reply(&format!("{}{request}", self.path))
-    }
-
-    #[track_caller]
-    fn ask(&self, request: &str) -> serde_json::Value {
-        let reply = self.get(request);
-        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 "), "{request}: {reply}");
-        serde_json::from_str(body).unwrap()
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // A shell has what it runs in the background ignore the interrupt, and so does what that runs.
-        signal(&self.server, rustix::process::Signal::TERM);
-        self.server.wait().unwrap();
-    }
-}
+use support::{Bench, Done, Mount, PATIENCE, can_mount, is_root, signal, until};
 
 /// A recording in the background.
 fn spawn(bench: &Bench, words: &str) -> Child {
@@ -95,19 +16,6 @@ fn spawn(bench: &Bench, words: &str) -> Child {
     command.current_dir(bench.path(""));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
-}
-
-/// Waits until a condition holds.
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(
-            began.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Waits until a recording has begun: its file is no longer what it was.
@@ -120,10 +28,6 @@ fn begins(file: &Path) {
 fn ended(mut child: Child) -> Done {
     until("the recording ends", || child.try_wait().unwrap().is_some());
     Done::of(child.wait_with_output().unwrap())
-}
-
-fn signal(child: &Child, signal: rustix::process::Signal) {
-    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }
 
 #[test]
@@ -226,89 +130,6 @@ fn what_is_no_trace_is_refused() {
     bench.line("trace record -o t.trace .").refused(1);
     assert!(!bench.path("t.trace").exists());
     bench.line("trace record -o t.trace text").refused(2);
-}
-
-#[test]
-fn a_trace_is_served_to_who_has_the_address() {
-    let bench = Bench::new();
-    bench
-        .line("bench untar --memory --files 60 --megabytes 1 --record t.trace")
-        .good();
-    let served = Served::new(&bench, "t.trace");
-    let (page, about) = (served.get(""), served.get("about"));
-    let without = served.reply("about");
-    drop(served);
-    assert!(page.contains("<title>backstitch trace</title>"), "{page}");
-    assert!(about.contains("\"ordering\":\"soft\""), "{about}");
-    assert!(without.starts_with("HTTP/1.1 404 "), "{without}");
-}
-
-#[test]
-fn a_mount_in_use_is_followed_halted_and_followed_again() {
-    if !can_mount() {
-        return;
-    }
-    let bench = Bench::new();
-    bench.shell("mkdir none");
-    bench.line("trace serve none").refused(1);
-    let _mount = Mount::new(&bench);
-    bench.shell("mkdir mnt/before; echo x > mnt/before/f");
-    let served = Served::new(&bench, "mnt");
-    assert_eq!(served.ask("about")["is_live"], true);
-    let other = bench.line("trace record --seconds 0 -o t.trace mnt");
-    assert!(other.refused(1).stderr.contains("another"), "one at a time");
-    let has = |told: &serde_json::Value, label: &str| {
-        let operations = told["operations"].as_array();
-        let mut labels = operations.into_iter().flatten().map(|of| &of[1]);
-        labels.any(|of| of.as_str() == Some(label))
-    };
-    // Few records come at once, and are not waited for until there are more.
-    bench.shell("mkdir mnt/a");
-    until("the directory is seen", || {
-        has(&served.ask("live"), "create /a")
-    });
-    let told = served.ask("live");
-    assert!(told["moment"]["patches"].as_u64() > Some(0), "{told}");
-    let known = format!("live?since={}&recording=1", told["records"]);
-    assert!(served.ask(&known)["moment"].is_null());
-    let halted = served.ask("halt");
-    let at = format!("at/{}", halted["halted"]);
-    let ask = |request: &str| served.ask(&format!("{at}/{request}"));
-    bench.shell("echo later > mnt/b");
-    until("the file is seen", || has(&served.ask("live"), "create /b"));
-    // What was halted stays, and answers as a trace of its own.
-    let last = ask("about")["records"].as_u64().unwrap() - 1;
-    let moment = ask(&format!("moment?record={last}"));
-    assert_eq!(moment["patches"], told["moment"]["patches"]);
-    let why = ask(&format!("why/dirty?record={last}&path=/a"));
-    let why = why["text"].as_str().unwrap();
-    assert!(why.contains("for create /a: waits for"), "{why}");
-    assert_eq!(ask("search?text=/b")["found"], serde_json::json!([]));
-    // What is halted more often is forgotten, the first of them first.
-    served.ask("halt");
-    let halted = served.ask("halt");
-    let gone = served.get(&format!("{at}/about"));
-    assert!(gone.contains("Follow again"), "{gone}");
-    let found = served.ask(&format!("at/{}/search?text=/b", halted["halted"]));
-    assert!(found["found"].as_array().is_some_and(|of| !of.is_empty()));
-    // The mount goes on when the server has ended, and is not recorded any more.
-    drop(served);
-    bench.shell("echo more > mnt/c");
-    until("the mount can be recorded again", || {
-        bench.line("trace record --seconds 0 -o v.trace mnt").code == 0
-    });
-    // The end of the mount is told of, and its last minute stays.
-    let served = Served::new(&bench, "mnt");
-    bench.shell("mkdir mnt/d");
-    until("it is seen", || has(&served.ask("live"), "create /d"));
-    bench.line("umount mnt").good();
-    until("the end is seen", || {
-        served.ask("live")["ended"] == "the mount has ended"
-    });
-    let halted = served.ask("halt");
-    let of = format!("at/{}/about", halted["halted"]);
-    assert!(served.ask(&of)["batches"].as_u64() > Some(0));
-    bench.check("a.img");
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub enum ScriptError {
 }
 
 /// Runs operations on a mount of an image, and ends without an unmount. When the mount is ready,
-/// `watch` is called with the root directory and the uses of the image's blocks, and returns the
-/// watcher.
+/// `watch` is called with the root directory, the uses of the image's blocks and their contents at
+/// that moment, and returns the watcher.
 ///
 /// # Errors
 /// If the image cannot be mounted, or an operation fails. What was done before that is not undone.
@@ -51,7 +51,7 @@ pub fn run_watched(
     image: &Fork,
     engine: Engine,
     operations: &[Operation],
-    watch: impl FnOnce(InodeNumber, &Blocks) -> Arc<dyn Watcher>,
+    watch: impl FnOnce(InodeNumber, &Blocks, &Fork) -> Arc<dyn Watcher>,
 ) -> Result<(), ScriptError> {
     let numbered = operations.iter().enumerate();
     let numbered = numbered.map(|(at, operation)| (at + 1, operation));
@@ -65,7 +65,7 @@ pub fn run_watched(
     let blocks = Blocks::of(&[&image]);
     let mut machine =
         Machine::new(image.clone(), engine, &mut Nobody).map_err(ScriptError::NotMounted)?;
-    let watcher = watch(machine.mount.fs.root(), &blocks);
+    let watcher = watch(machine.mount.fs.root(), &blocks, &machine.mount.fork());
     machine.mount.store.watch(Some(watcher));
     for (number, operation) in numbered {
         let done = machine.apply(operation, &mut Nobody);

@@ -76,6 +76,11 @@ impl Error {
         self
     }
 
+    /// The line: what, where and why, without the hint.
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
     /// Prints the line and the hint on stderr.
     pub fn print(&self) {
         warn_line(&self.line);

@@ -4,8 +4,8 @@
 //! Code that names, opens or shows an image or a file in one belongs here: errors as one line
 //! ([`error`]), sizes ([`size`]), the meaning of an image's name ([`named`], [`mounted`]), images
 //! opened in process ([`image`]), foreign formats ([`foreign`]), walks through images (`walk`, with
-//! `pattern`s), trees on either side of a copy ([`tree`]), tables and times ([`show`]), permissions
-//! and times in text (`mode`, `time`), and the [`commands`] on files, a module each (`ls`, `cat`,
+//! `pattern`s), the paths of an image ([`listing`]), trees on either side of a copy ([`tree`]), tables
+//! and times ([`show`]), permissions and times in text (`mode`, `time`), and the [`commands`] on files, a module each (`ls`, `cat`,
 //! `cp`, `find`, …). A command that works on an image as a whole (`mkfs`, `fsck`), on a mount, or
 //! runs experiments (`crash`, `bench`) belongs in the `cli` crate, which depends on this one and
 //! adds the command line.
@@ -19,6 +19,7 @@ pub mod error;
 pub mod foreign;
 pub mod image;
 pub mod interrupt;
+pub mod listing;
 mod mode;
 pub mod mounted;
 pub mod named;

@@ -1,6 +1,6 @@
 //! What the page asks for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backstitch_trace::graph::{By, Wanted, block_text};
 use backstitch_trace::index::{self, Index, Kind};
@@ -10,6 +10,8 @@ use backstitch_trace::{State, Trace, normal_path};
 use serde_json::{Value, json};
 
 use crate::query::Query;
+use crate::states::{self, Disk, Judge};
+use crate::steps;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -114,6 +116,19 @@ pub trait Answering: Sync {
 pub struct Answers<'t> {
     name: String,
     index: Mutex<Index<'t>>,
+    judge: Option<&'t dyn Judge>,
+    /// The graph that was told of last: of a step from there only what changes is told.
+    told: Mutex<Option<Told>>,
+    /// What was on the disk at the moment whose states were asked for last.
+    disk: Mutex<Option<Arc<Disk>>>,
+}
+
+/// A graph that was told of.
+struct Told {
+    record: u64,
+    /// What of the graph was asked for.
+    filters: [Option<String>; 5],
+    graph: Value,
 }
 
 impl<'t> Answers<'t> {
@@ -122,6 +137,18 @@ impl<'t> Answers<'t> {
         Answers {
             name,
             index: Mutex::new(Index::of(trace)),
+            judge: None,
+            told: Mutex::default(),
+            disk: Mutex::default(),
+        }
+    }
+
+    /// With somebody who judges the states that a crash can leave.
+    #[must_use]
+    pub fn judged_by(self, judge: &'t dyn Judge) -> Answers<'t> {
+        Answers {
+            judge: Some(judge),
+            ..self
         }
     }
 
@@ -143,13 +170,19 @@ impl<'t> Answers<'t> {
     /// The answer to a request that is not for the page itself.
     pub(crate) fn document(&self, request: &str) -> Reply {
         let (path, query) = request.split_once('?').unwrap_or((request, ""));
-        let (mut index, query) = (self.index(), Query(query));
+        let query = Query(query);
+        match path {
+            "moment" => return self.moment(query),
+            "states" => return reply(self.states(query)),
+            "state" => return reply(self.state(query)),
+            _ => {}
+        }
+        let mut index = self.index();
         reply(match path {
             "about" => Ok(about(&self.name, &index)),
             "line" => Ok(line(&mut index, query)),
             "next" => next(&index, query),
             "search" => Ok(search(&index, query)),
-            "moment" => moment(&mut index, query),
             "records" => records(&mut index, query),
             "block" => block(&mut index, query),
             "why/dirty" => why_dirty(&mut index, query),
@@ -159,6 +192,81 @@ impl<'t> Answers<'t> {
             "why/cut" => why_cut(&mut index, query),
             _ => return Reply::refused(404),
         })
+    }
+}
+
+impl Answers<'_> {
+    /// The graph after a record. Of a question that says with `since` what is known already, what has
+    /// changed from there, where that is the graph that was told of last.
+    fn moment(&self, query: Query<'_>) -> Reply {
+        let mut document = match moment(&mut self.index(), query) {
+            Ok(document) => document,
+            Err(why) => return reply(Err(why)),
+        };
+        let mut graph = document["graph"].take();
+        let filters = ["by", "path", "inode", "patch", "cluster"].map(|key| query.get(key));
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = query.number("since");
+        let known = told
+            .as_ref()
+            .filter(|told| since == Some(told.record) && told.filters == filters);
+        let changes = known.and_then(|told| steps::changes(&told.graph, &graph, told.record));
+        let reply = match changes {
+            Some(changes) => {
+                document["graph"] = changes;
+                Reply::json(&document)
+            }
+            None => {
+                document["graph"] = graph;
+                let reply = Reply::json(&document);
+                graph = document["graph"].take();
+                reply
+            }
+        };
+        *told = Some(Told {
+            record: document["record"].as_u64().unwrap_or(0),
+            filters,
+            graph,
+        });
+        reply
+    }
+
+    /// What is on the disk after a record, and who judges it.
+    fn disk(&self, record: u64) -> Result<(Arc<Disk>, &dyn Judge), Wrong> {
+        let judge = self.judge.ok_or("a mount in use is not looked into")?;
+        // One question at a time: each of them may read all of the trace.
+        let mut kept = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(disk) = kept.as_ref().filter(|disk| disk.is_after(record)) {
+            return Ok((disk.clone(), judge));
+        }
+        let mut index = self.index();
+        let (trace, state) = (index.trace().clone(), index.state_after(record).clone());
+        drop(index);
+        let disk = Arc::new(Disk::after(&trace, &state, record, judge)?);
+        *kept = Some(disk.clone());
+        Ok((disk, judge))
+    }
+
+    /// The states that a crash after a record can leave, to choose from.
+    fn states(&self, query: Query<'_>) -> Result<Value, Wrong> {
+        let record = record(query)?;
+        // That they cannot be made is no failure of the page.
+        Ok(match self.disk(record) {
+            Ok((disk, _)) => disk.states(self.index().state_after(record)),
+            Err(why) => json!({"why_not": why}),
+        })
+    }
+
+    /// What is found of the state in which some blocks have arrived, or all.
+    fn state(&self, query: Query<'_>) -> Result<Value, Wrong> {
+        let (disk, judge) = self.disk(record(query)?)?;
+        let arrived = match query.get("blocks").as_deref() {
+            Some("all") => None,
+            _ => Some(blocks(query)?),
+        };
+        let state = disk.state(arrived.as_deref())?;
+        let (text, found) = states::found(&judge.judge(state));
+        Ok(answer(&text, found))
     }
 }
 
@@ -259,6 +367,7 @@ pub(crate) fn moment_of(state: &State, record: u64, number: u64, query: Query<'_
         _ => By::Block,
     };
     let graph = index::graph(state, by, &wanted(query), query.number("cluster"));
+    let moving: Vec<(Option<u64>, u32)> = state.blocks_in_flight().collect();
     let waits: Vec<u64> = state.waits().map(|(ticket, _)| ticket).take(50).collect();
     let scope = state.scope_under_way();
     let operation = scope.and_then(|scope| state.scope(scope));
@@ -269,16 +378,16 @@ pub(crate) fn moment_of(state: &State, record: u64, number: u64, query: Query<'_
         "patches": state.pending_count(),
         "operation": operation.map(|scope| scope.label.as_str()),
         "waits": waits,
-        "flights": flights(state),
-        "flights_count": state.blocks_in_flight().count(),
+        "flights": flights(state, &moving),
+        "flights_count": moving.len(),
         "graph": graph,
     })
 }
 
 /// The first blocks on their way, and with which patches.
-fn flights(state: &State) -> Vec<Value> {
-    let blocks = state.blocks_in_flight().take(MOST_FLIGHTS);
-    let told = blocks.map(|(batch, block)| {
+fn flights(state: &State, moving: &[(Option<u64>, u32)]) -> Vec<Value> {
+    let blocks = moving.iter().take(MOST_FLIGHTS);
+    let told = blocks.map(|&(batch, block)| {
         let patches = state.in_flight_of(block);
         json!({
             "batch": batch,
@@ -442,17 +551,20 @@ fn why_crash(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     Ok(answer(&text, document))
 }
 
+/// The blocks that are named.
+fn blocks(query: Query<'_>) -> Result<Vec<u32>, Wrong> {
+    let named = query.numbers("blocks").into_iter().map(u32::try_from);
+    let named: Result<_, _> = named.collect();
+    named.map_err(|_| "no such block".to_owned())
+}
+
 /// Of the state with some patches, or with what is on its way of some blocks: of those that are named,
 /// or of `all`.
 fn why_cut(index: &mut Index<'_>, query: Query<'_>) -> Result<Value, Wrong> {
     let state = index.state_after(record(query)?);
     let blocks: Vec<u32> = match query.get("blocks").as_deref() {
         Some("all") => state.blocks_in_flight().map(|(_, block)| block).collect(),
-        _ => {
-            let named = query.numbers("blocks").into_iter().map(u32::try_from);
-            let named: Result<_, _> = named.collect();
-            named.map_err(|_| "no such block")?
-        }
+        _ => blocks(query)?,
     };
     let found = cut::cut_with_blocks(state, query.numbers("patches"), blocks);
     let mut document = cut::json(state, &found);

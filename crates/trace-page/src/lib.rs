@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`Answers`] | what the page asks for, as JSON |
+//! | [`Judge`] | what they ask of somebody who knows file systems |
 //! | [`Live`] | the same of a mount that is being recorded |
 //! | [`Server`] | hands it out, on the loopback address, to those who have the token |
 //!
@@ -15,7 +16,10 @@ mod connections;
 mod live;
 mod query;
 mod server;
+mod states;
+mod steps;
 
 pub use answers::{Answering, Answers, Reply};
 pub use live::Live;
 pub use server::Server;
+pub use states::{Judge, Judgement};

@@ -124,7 +124,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.path.is_none() && self.object.is_none() && self.patch.is_none()
     }
 

@@ -426,7 +426,7 @@ fn repair_text(args: &Args, outcome: &Outcome) -> String {
         text.push_str(&format!("… and {} more repairs\n", outcome.omitted));
     }
     if let Some(last) = outcome.after.as_ref().or(outcome.before.as_ref()) {
-        text.push_str(&self::text(args, last));
+        text.push_str(&report_text(&args.image.display().to_string(), last));
     }
     text
 }
@@ -438,18 +438,56 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     };
     let device = open_device("fsck", &args.image, read_only)?;
     refuse_journal("fsck", &args.image, &*device)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
     let journal_device = journal_device(args, true)?;
+    let started = Instant::now();
+    let report = examined(
+        &device,
+        &args.image,
+        journal_device.as_deref(),
+        &options(args),
+    )?;
+    if args.json {
+        show::print_json("fsck", &document(args, &report, started))?;
+    } else {
+        let image = args.image.display().to_string();
+        show::print_bytes("fsck", report_text(&image, &report).as_bytes())?;
+    }
+    let status = u8::try_from(report.exit_status()).unwrap_or(operational());
+    Ok(ExitCode::from(status))
+}
+
+/// What a check finds of an image, which keeps its bytes.
+///
+/// # Errors
+/// Where it cannot be checked, or has a log that is elsewhere.
+pub(crate) fn examine(
+    device: &Arc<dyn BlockDevice>,
+    image: &Path,
+    options: &CheckOptions,
+) -> Result<Report> {
+    refuse_journal("fsck", image, &**device)?;
+    examined(device, image, None, options)
+}
+
+/// The same of what is no journal by itself, with its log on another device. The log is brought home in
+/// memory.
+fn examined(
+    device: &Arc<dyn BlockDevice>,
+    image: &Path,
+    journal_device: Option<&dyn BlockDevice>,
+    options: &CheckOptions,
+) -> Result<Report> {
+    let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device.clone()));
     let log = log_location(&*device);
     let logs = Logs {
-        device: journal_device.as_deref(),
+        device: journal_device,
         damage: LogDamage::Refuse,
         gives_up_missing: false,
     };
     let replayed = match replay(&device, logs) {
         // Nothing is known to be wrong: the check needs what is there.
         Err(error @ backstitch_vfs::Error::Layout(LayoutError::LogElsewhere(_))) => {
-            return Err(unreplayed(&args.image, &*device, error));
+            return Err(unreplayed(image, &*device, error));
         }
         replayed => replayed,
     };
@@ -458,11 +496,10 @@ fn only_look(args: &Args) -> Result<ExitCode> {
         // is too bad for that, it says so.
         let _ = set_recovery(&*device, RecoveryMark::default());
     }
-    let started = Instant::now();
     let tools = of(&*device);
     let mut report = tools
-        .check(&DeviceSource(&*device), &options(args))
-        .map_err(|error| unchecked(&args.image, &*device, error))?;
+        .check(&DeviceSource(&*device), options)
+        .map_err(|error| unchecked(image, &*device, error))?;
     match replayed {
         Ok(actions) => report.notes.extend(actions.into_iter().map(|what| Finding {
             what: format!("not done, but taken for done: {what}"),
@@ -473,13 +510,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
             ..log_finding(log)
         }),
     }
-    if args.json {
-        show::print_json("fsck", &document(args, &report, started))?;
-    } else {
-        show::print_bytes("fsck", text(args, &report).as_bytes())?;
-    }
-    let status = u8::try_from(report.exit_status()).unwrap_or(operational());
-    Ok(ExitCode::from(status))
+    Ok(report)
 }
 
 /// Where findings about the log are that a file system has: a log of operations has no place that
@@ -544,7 +575,8 @@ fn document(args: &Args, report: &Report, started: Instant) -> Value {
     document
 }
 
-fn text(args: &Args, report: &Report) -> String {
+/// A report for people, of an image that is called this; the verdict comes last.
+pub(crate) fn report_text(image: &str, report: &Report) -> String {
     let mut text = String::new();
     let mut line = |line: String| {
         text.push_str(&line);
@@ -561,7 +593,7 @@ fn text(args: &Args, report: &Report) -> String {
     if report.omitted > 0 {
         line(format!("… and {} more", report.omitted));
     }
-    let (image, s) = (args.image.display(), &report.summary);
+    let s = &report.summary;
     let (files, inodes, used, blocks) = (s.used_inodes, s.inodes, s.used_blocks, s.blocks);
     if report.is_clean() {
         line(format!(

@@ -5,7 +5,8 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A directory with an image in it, and the command.
@@ -177,4 +178,44 @@ pub(crate) fn listing(dir: &Path) -> String {
         .current_dir(dir)
         .output();
     Done::of(output.expect("find runs")).good().text()
+}
+
+/// How long something that must come soon is waited for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A mount of a new image, which ends with this.
+pub(crate) struct Mount<'b>(&'b Bench);
+
+impl<'b> Mount<'b> {
+    pub(crate) fn new(bench: &'b Bench) -> Mount<'b> {
+        bench.shell("mkdir mnt");
+        bench.line("mkfs -q -s 16M a.img").good();
+        bench.line("mount a.img mnt").good();
+        Mount(bench)
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        // Where the test has not unmounted it itself, it has failed.
+        let _ = self.0.line("umount mnt");
+    }
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{what}: not within {PATIENCE:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal to a child.
+pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }

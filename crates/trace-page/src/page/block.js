@@ -59,4 +59,4 @@ function colour(name) {
   }
   return colours.get(name);
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours.clear(); if (shown) draw(); if (block && block.patches) drawBlock(block); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours.clear(); painted = null; if (shown) draw(); if (block && block.patches) drawBlock(block); });

@@ -8,7 +8,9 @@ question("crash", () => {
   answers++;
   tell(null, other ? `Now choose the patch without which p${chosen} would be on the disk.` : "Choose a patch first.");
 });
-question("cut", () => { drawFlights(); sayCut(); });
+question("cut", () => { drawFlights(); sayCut(); return askStates(); });
+click("look", look);
+$("states").addEventListener("change", chooseState);
 click("follow", () => isFollowing ? still().catch(report) : follow());
 click("tick", () => tickAll(true));
 click("untick", () => tickAll(false));

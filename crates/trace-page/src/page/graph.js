@@ -129,22 +129,25 @@ function drawNodes({ nodes, edges }) {
   keep(2, live);
   for (const node of nodes) {
     const x = TITLE + 10 + columns.get(node.patch) * (WIDE + GAP), y = 12 + lanes.get(node.cluster) * LANE;
-    spots.set(node.patch, [x, y]);
     width = Math.max(width, x + WIDE + 20);
     const g = get(2, node.patch, () => {
       const g = button(() => choose(node.patch));
       g.append(element("rect", { width: WIDE, height: TALL, rx: 4 }), element("text", { x: 7, y: 15 }, "p" + node.patch), element("text", { x: 7, y: 29 }), element("title"), element("text", { class: "standing", x: WIDE - 7, y: 15 }));
       return g;
     });
+    if (!g.spot || g.spot[0] !== x || g.spot[1] !== y) g.spot = [x, y];
+    spots.set(node.patch, g.spot);
+    const isChosen = node.patch === chosen;
+    if (!isNew(g, "node", node) & !isNew(g, "spot", g.spot) & !isNew(g, "isChosen", isChosen)) continue;
     const [rect, , label, title, standing] = g.children;
     const heavy = node.kind === "hard" || node.kind === "run" ? " heavy" : "";
     const stands = node.rolled_back ? "rolled back" : node.standing;
     const words = `p${node.patch}: ${node.label}, ${node.standing}${node.rolled_back ? ", rolled back: its block is on its way without it" : ""}`;
     set(g, "transform", `translate(${x} ${y})`);
-    set(g, "class", node.patch === chosen ? "chosen" : "");
+    set(g, "class", isChosen ? "chosen" : "");
     set(rect, "class", `patch ${CLASS[node.standing]}${heavy}${node.rolled_back ? " rolled-back" : ""}`);
     set(g, "data-patch", node.patch);
-    set(g, "aria-pressed", String(node.patch === chosen));
+    set(g, "aria-pressed", String(isChosen));
     if (isNew(g, "words", words)) { title.textContent = words; label.textContent = short(node.label, 21); standing.textContent = stands; }
   }
   set(svg, "class", edges.length > 150 ? "many" : "");
@@ -154,12 +157,13 @@ function drawNodes({ nodes, edges }) {
 
 function drawEdges(edges, spots, [wide, tall], mine) {
   const keys = new Set();
-  for (const { after, before } of edges) {
-    const from = spots.get(after), to = spots.get(before);
+  for (const edge of edges) {
+    const { after, before } = edge, from = spots.get(after), to = spots.get(before);
     if (!from || !to) continue;
-    const key = after + ">" + before;
+    const key = edgeKey(edge), isMine = mine !== null && (after === mine || before === mine);
     keys.add(key);
     const path = get(1, key, () => element("path", { "marker-end": "url(#head)" }));
+    if (!isNew(path, "from", from) & !isNew(path, "to", to) & !isNew(path, "isMine", isMine)) continue;
     const isLeft = to[0] + wide <= from[0];
     const x1 = isLeft ? from[0] : from[0] + wide / 2, x2 = isLeft ? to[0] + wide : to[0] + wide / 2;
     const isUp = to[1] < from[1];
@@ -167,7 +171,7 @@ function drawEdges(edges, spots, [wide, tall], mine) {
     const y2 = isLeft ? to[1] + tall / 2 : isUp ? to[1] + tall : to[1];
     const bend = isLeft ? Math.max(12, (x1 - x2) / 3) : 0, drop = isLeft ? 0 : (isUp ? -1 : 1) * Math.max(10, Math.abs(y1 - y2) / 3);
     set(path, "d", `M${x1} ${y1} C${x1 - bend} ${y1 + drop} ${x2 + bend} ${y2 - drop} ${x2} ${y2}`);
-    set(path, "class", mine !== null && (after === mine || before === mine) ? "edge chosen" : "edge");
+    set(path, "class", isMine ? "edge chosen" : "edge");
   }
   keep(1, keys);
 }

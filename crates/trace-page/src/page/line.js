@@ -7,10 +7,21 @@ async function zoom(length) {
   drawLine();
 }
 const toX = (record, width) => 84 + (record - line.from) / Math.max(1, line.to - line.from) * (width - 88);
+// From step to step only the cursor moves, which has a layer of its own: whoever paints in the canvas paints the whole page.
+let painted = null; // the piece that the canvas shows
 function drawLine() {
   const canvas = $("line"), ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = 120;
-  if (canvas.width !== Math.round(width * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = height * ratio; }
-  const context = canvas.getContext("2d");
+  if (canvas.width !== Math.round(width * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = height * ratio;
+    painted = null;
+  }
+  if (painted !== line) paintLine(canvas.getContext("2d"), ratio, width, height);
+  painted = line;
+  $("cursor").hidden = at < line.from || at > line.to;
+  $("cursor").style.transform = `translateX(${toX(at, width) - 1}px)`;
+}
+function paintLine(context, ratio, width, height) {
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
   const clip = (x) => Math.max(84, Math.min(width - 3, x));
@@ -43,6 +54,4 @@ function drawLine() {
   context.fillStyle = colour("--text");
   context.font = "12px system-ui, sans-serif";
   [samples.length ? `≤ ${most} patches` : "", "operations", "batches", "waits"].forEach((text, index) => context.fillText(text, 2, [30, 62, 84, 106][index]));
-  context.fillStyle = colour("--accent");
-  if (at >= line.from && at <= line.to) context.fillRect(toX(at, width) - 1, 0, 2, height);
 }

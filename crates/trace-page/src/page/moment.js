@@ -36,21 +36,42 @@ let isAsking = false, wanted = null, resting = 0;
 // A step is likely to be followed by another one: the next moment is asked for while this one is drawn.
 let before = null, ahead = null;
 const filtered = (record) => ({ record, by: $("by").value, path: $("path").value, cluster });
+// The graph that came last, and of what: the next one comes as what is different.
+let known = { graph: null, of: null, record: null };
+const askMoment = (words) => ask("moment", { ...words, since: known.of === base + query({ ...words, record: null }) ? known.record : null });
 async function momentAt(record) {
   const words = filtered;
-  const key = query(words(record)), step = record - before;
-  const reply = ahead !== null && ahead.key === key ? ahead.reply : ask("moment", words(record));
+  const key = query(words(record)), of = base + query(words(null)), step = record - before;
+  const reply = ahead !== null && ahead.key === key ? ahead.reply : askMoment(words(record));
   ahead = null;
-  const found = await reply;
+  let found = await reply;
+  if (found.graph.since !== undefined) {
+    // What it is different from may have been given up meanwhile.
+    if (known.of === of && known.record === found.graph.since) found.graph = changed(known.graph, found.graph);
+    else found = await ask("moment", words(record));
+  }
+  known = { graph: found.graph, of, record: found.record };
   found.by = $("by").value;
   if (query(words(record)) !== key) return null;
   before = record;
   const next = record + step;
   if (Math.abs(step) === 1 && next >= 0 && next < about.records) {
-    ahead = { key: query(words(next)), reply: ask("moment", words(next)) };
+    ahead = { key: query(words(next)), reply: askMoment(words(next)) };
     ahead.reply.catch(() => {});
   }
   return found;
+}
+const edgeKey = (edge) => edge.key || (edge.key = edge.after + ">" + edge.before);
+// A graph after a step. What stays the same are the same objects: they need not be drawn again.
+function changed(graph, { nodes, gone, edges, edges_gone, ...rest }) {
+  const without = new Set([...gone, ...nodes.map((node) => node.patch)]), less = new Set(edges_gone.map(([after, before]) => after + ">" + before));
+  const stay = without.size ? graph.nodes.filter((node) => !without.has(node.patch)) : graph.nodes;
+  const lead = less.size ? graph.edges.filter((edge) => !less.has(edgeKey(edge))) : graph.edges;
+  return {
+    ...rest,
+    nodes: nodes.length ? [...stay, ...nodes].sort((a, b) => a.patch - b.patch) : stay,
+    edges: edges.length ? [...lead, ...edges].sort((a, b) => a.after - b.after || a.before - b.before) : lead,
+  };
 }
 async function go(record) {
   if (!about || !about.records || isHalting) return;
@@ -100,7 +121,7 @@ async function rest() {
       return item;
     }));
     if (chosen !== null || block !== null) await showBlock();
-    if (!$("flights").hidden && drawFlights()) sayCut();
+    if (!$("flights").hidden && drawFlights()) { sayCut(); askStates(); }
     if (at < line.from || at > line.to) await zoom(line.to - line.from);
     const last = $("lines").querySelector("[aria-current]");
     $("said").textContent = `${$("moment").textContent}. ${last ? last.textContent + "." : ""} ${$("count").textContent}`;

@@ -13,11 +13,11 @@ function age() {
   if ($("asked").textContent !== text) $("asked").textContent = text;
 }
 async function say(question, what, words = {}) {
-  const mine = ++answers, { record, number } = shown;
-  $("flights").hidden = question !== "cut";
+  const mine = ++answers, { record, number } = shown, isOfStates = question === "cut" || question === "state";
+  $("flights").hidden = !isOfStates;
   $("ticket").hidden = question !== "wait" || shown.waits.length < 2;
   try {
-    const { text } = await ask("why/" + question, { record, ...words });
+    const { text } = await ask(question === "state" ? question : "why/" + question, { record, ...words });
     if (mine === answers) tell({ record, number, what }, text);
   } catch (error) {
     if (mine === answers) tell({ record, number, what }, error.message);
@@ -56,6 +56,40 @@ function drawFlights() {
   $("unboxed").textContent = rest > 0 ? `… and ${rest.toLocaleString("en")} more, which only “All” takes in` : flights.size ? "" : "None is on its way.";
   $("tick").hidden = $("untick").hidden = flights.size < 2;
   return cutAt !== shown.record;
+}
+// The states to choose from, where the trace has what is needed to make them.
+let offered = [];
+async function askStates() {
+  const { record } = shown;
+  let words;
+  try {
+    const found = await ask("states", { record });
+    if (record !== shown.record) return;
+    if (found.why_not) throw new Error(found.why_not);
+    offered = found.offered;
+    const same = found.blocks - found.differing, unknown = found.unknown ? ` What ${many(found.unknown, "batch", "batches")} wrote is not known.` : "";
+    words = `${found.count === "1" ? "One image is" : `${found.count} images are`} possible${same ? `; ${many(same, "block")} on the way would change nothing` : ""}.${unknown}`;
+    if (String(offered.length) !== found.count) words += ` ${offered.length} of them to choose from:`;
+  } catch (error) {
+    if (record !== shown.record) return;
+    offered = [];
+    words = `What would be found is not known: ${error.message}.`;
+  }
+  $("possible").textContent = words;
+  $("states").replaceChildren(new Option("choose one", "", true, true), ...offered.map((of, index) => new Option(of.words, index)));
+  $("choice").hidden = $("look").hidden = offered.length === 0;
+}
+function chooseState() {
+  const of = offered[Number($("states").value)];
+  if ($("states").value === "" || !of) return;
+  isAll = false;
+  for (const [key, label] of boxes) label.firstChild.checked = of.blocks.includes(key);
+  return say("state", `of the state in which ${of.words}`, { blocks: of.blocks.join(",") });
+}
+// Of the state whose blocks are ticked.
+function look() {
+  const blocks = isAll ? "all" : [...$("boxes").querySelectorAll("input:checked")].map((box) => box.value).join(",");
+  return say("state", "of the state with the blocks that are ticked", { blocks });
 }
 let isAll = false; // also those on their way without a box
 function sayCut() {

@@ -36,6 +36,9 @@ struct Cluster {
 /// otherwise clusters of them; `only` is one of those, whose patches are drawn, with what they wait
 /// for directly and what waits for them.
 pub fn graph(state: &State, by: By, wanted: &Wanted, only: Option<u64>) -> Value {
+    if only.is_none() && wanted.is_all() && state.patches_count() > MOST_PATCHES {
+        return together(state, by, |_| true);
+    }
     let mut taken = taken(state, wanted);
     let mut left_out = 0;
     if let Some(only) = only {
@@ -50,7 +53,12 @@ pub fn graph(state: &State, by: By, wanted: &Wanted, only: Option<u64>) -> Value
         document["patches_left_out"] = left_out.into();
         return document;
     }
-    let (clusters, ways) = gathered(state, by, &taken);
+    together(state, by, |number| taken.contains(&number))
+}
+
+/// The patches that are taken, put together.
+fn together(state: &State, by: By, is_taken: impl Fn(u64) -> bool) -> Value {
+    let (clusters, ways) = gathered(state, by, is_taken);
     let all = clusters.len();
     let mut largest: Vec<(Option<u64>, Cluster)> = clusters.into_iter().collect();
     largest.sort_by_key(|(_, cluster)| std::cmp::Reverse(cluster.counts.iter().sum::<usize>()));
@@ -85,13 +93,13 @@ type Ways = BTreeMap<(Option<u64>, Option<u64>), usize>;
 fn gathered(
     state: &State,
     by: By,
-    taken: &BTreeSet<u64>,
+    is_taken: impl Fn(u64) -> bool,
 ) -> (BTreeMap<Option<u64>, Cluster>, Ways) {
     let ready = state.ready();
     let mut clusters: BTreeMap<Option<u64>, Cluster> = BTreeMap::new();
     let mut ways = Ways::new();
     for (number, patch) in state.patches() {
-        if !taken.contains(&number) {
+        if !is_taken(number) {
             continue;
         }
         let key = key(by, patch);

@@ -7,6 +7,9 @@ use backstitch_store::{Happening, Placement, Scope, VolumeId};
 use super::{Inner, Under};
 use crate::record::{Change, Place, Record};
 
+/// Bytes of an image in one record.
+const IMAGE_PART_BYTES: usize = 4096;
+
 impl Inner {
     /// Records something that belongs to no operation by itself.
     fn put(&mut self, record: &Record<'_>) {
@@ -163,6 +166,25 @@ impl Inner {
                 self.list = patches;
             }
             Happening::Reached(ticket) => self.put(&Record::Reached { ticket: *ticket }),
+        }
+    }
+
+    pub(super) fn image(&mut self, volume: u32, bytes: &[u8]) {
+        for (at, part) in bytes.chunks(IMAGE_PART_BYTES).enumerate() {
+            if self.has_ended() {
+                return self.count_lost();
+            }
+            if part.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            self.put(&Record::Contents {
+                volume,
+                offset_bytes: (at * IMAGE_PART_BYTES) as u64,
+                bytes: part,
+            });
+            if self.chunk.is_full() {
+                self.pass_on();
+            }
         }
     }
 

@@ -412,9 +412,14 @@ impl State {
         let sent: BTreeMap<u32, u64> = batches
             .flat_map(|(batch, of)| of.iter().map(|block| (*block, *batch)))
             .collect();
-        let blocks = self.blocks.keys().copied();
-        let moving = blocks.filter(|block| self.in_flight_of(*block).next().is_some());
-        moving.map(move |block| (sent.get(&block).copied(), block))
+        let patches = self.patches.values();
+        let moving = patches.filter(|patch| patch.standing != Standing::Committed);
+        let parts = moving.flat_map(|patch| &patch.parts);
+        let parts = parts.filter(|part| part.is_in_flight);
+        let moving: BTreeSet<u32> = parts.map(|part| part.block).collect();
+        moving
+            .into_iter()
+            .map(move |block| (sent.get(&block).copied(), block))
     }
 
     /// The patches of a block that are on their way with it.

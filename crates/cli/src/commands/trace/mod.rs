@@ -1,6 +1,7 @@
 //! `backstitch trace`: what waits for what.
 
 mod graph;
+mod judge;
 mod output;
 mod record;
 mod replay;

@@ -55,14 +55,14 @@ pub(super) struct Args {
     /// The trace to write, which is replaced if it exists
     #[arg(short, long, value_name = "FILE", default_value = "backstitch.trace")]
     pub(super) output: PathBuf,
-    /// Record the bytes of what is written too, for replay
+    /// Record the bytes of what is written too, for replay; of a script also the image that it begins with
     #[arg(long)]
-    contents: bool,
+    pub(super) contents: bool,
     /// How long, without a command
     #[arg(long, value_name = "SECONDS", conflicts_with = "command", value_parser = seconds)]
     seconds: Option<f64>,
     /// Operations to run in memory instead, separated by semicolons
-    #[arg(long, value_name = "OPERATIONS", conflicts_with_all = ["target", "command", "seconds", "contents"])]
+    #[arg(long, value_name = "OPERATIONS", conflicts_with_all = ["target", "command", "seconds"])]
     script: Option<String>,
     /// The mechanism that the script runs under, as mount --ordering takes it
     #[arg(long, value_name = "MODE", default_value = "soft", requires = "script", conflicts_with_all = ["target", "command"])]

@@ -40,12 +40,17 @@ pub(super) fn run(args: &Args, script: &str) -> Result<ExitCode> {
     };
     let mut output = Output::open(&args.output, &taken)?;
     let mut recorder = None;
-    let ran = run_watched(&image, engine, &operations, |root, blocks| {
+    let ran = run_watched(&image, engine, &operations, |root, blocks, begins| {
         let recording = Recording {
             description: description(args, root, blocks, image.home_bytes()),
-            with_contents: false,
+            with_contents: args.contents,
         };
         let begun = Arc::new(Recorder::in_memory(&recording, MOST_BYTES));
+        if args.contents {
+            let (bytes, log) = begins.to_devices();
+            begun.put_image(0, &bytes);
+            log.iter().for_each(|log| begun.put_image(1, log));
+        }
         recorder = Some(begun.clone());
         begun
     });
@@ -97,11 +102,15 @@ fn description(args: &Args, root: InodeNumber, blocks: &Blocks, size_bytes: u64)
         };
         area.json()
     });
-    json!({
+    let mut description = json!({
         "image": "a script",
         "layout": args.layout.name(),
         "ordering": args.ordering.to_string(),
         "root": root.0,
         "areas": areas.collect::<Vec<_>>(),
-    })
+    });
+    if args.contents {
+        description["image_bytes"] = size_bytes.into();
+    }
+    description
 }

@@ -1,5 +1,6 @@
 //! `backstitch trace serve`.
 
+use super::judge::ByTools;
 use super::{COMMAND, opened, read, record, warn_of_missing};
 use crate::commands::stats::failure;
 use backstitch_files::error::{Error, Result, host};
@@ -21,11 +22,16 @@ recorded in that time. It follows until it is halted at a moment.
 Examples:
   backstitch trace serve t.trace
   backstitch trace serve /mnt
+  backstitch trace serve --image before.img t.trace
   backstitch trace serve --port 8000 t.trace"
 )]
 pub(super) struct Args {
     /// The trace, or the directory of a mount
     target: PathBuf,
+    /// The image as it was when the recording with --contents began: the page then shows what a check and a mount find of each state that a
+    /// crash can leave
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
     /// The port; 0 for one that is free
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
@@ -38,7 +44,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let bytes = read(&args.target)?;
     let trace = opened(&args.target, &bytes)?;
     let server = bind(args)?;
-    let answers = Answers::new(args.target.display().to_string(), trace);
+    let judge = ByTools {
+        image: args.image.clone(),
+    };
+    // What cannot be opened is said now.
+    judge.open()?;
+    let answers = Answers::new(args.target.display().to_string(), trace).judged_by(&judge);
     warn_of_missing(&args.target, answers.is_cut(), answers.lost_events());
     serve(args, &server, &answers)
 }

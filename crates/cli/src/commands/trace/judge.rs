@@ -1,0 +1,84 @@
+//! What the page of `trace serve` asks of file systems: the image that a recording began with, and
+//! what a check and a mount find of a state.
+
+use super::COMMAND;
+use crate::commands::fsck;
+use backstitch_device::BlockDevice;
+use backstitch_files::error::Result;
+use backstitch_files::image::{DeviceOptions, open_device};
+use backstitch_files::listing::{Listed, listing};
+use backstitch_layout::tools::CheckOptions;
+use backstitch_trace_page::{Judge, Judgement};
+use backstitch_vfs::FileType;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Lines of a check that are told.
+const MOST_FINDINGS: usize = 40;
+/// Paths that are told.
+const MOST_PATHS: usize = 120;
+
+/// The tools of all layouts.
+pub(super) struct ByTools {
+    /// The image as it was when the recording began.
+    pub(super) image: Option<PathBuf>,
+}
+
+impl ByTools {
+    /// Opens the image, where one was named.
+    pub(super) fn open(&self) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let options = DeviceOptions {
+            read_only: true,
+            ..DeviceOptions::default()
+        };
+        let open = |path: &PathBuf| open_device(COMMAND, path, options);
+        self.image.as_ref().map(open).transpose()
+    }
+}
+
+impl Judge for ByTools {
+    fn image(&self) -> std::result::Result<Option<Arc<dyn BlockDevice>>, String> {
+        self.open().map_err(|error| error.line().to_owned())
+    }
+
+    fn judge(&self, state: Arc<dyn BlockDevice>) -> Judgement {
+        let name = Path::new("the state");
+        let options = CheckOptions {
+            max_findings: MOST_FINDINGS,
+            ..CheckOptions::QUICK
+        };
+        // Both bring a log home in memory only: each for itself.
+        let check = match fsck::examine(&state, name, &options) {
+            Ok(report) => fsck::report_text("fsck", &report),
+            Err(error) => error.line().to_owned(),
+        };
+        let found = listing(COMMAND, name, state, MOST_PATHS);
+        Judgement {
+            check: check.lines().map(str::to_owned).collect(),
+            more_paths: found.count - found.listed.len(),
+            tree: found.listed.iter().map(line).collect(),
+            tree_error: found.error.map(|error| error.line().to_owned()),
+        }
+    }
+}
+
+fn line(of: &Listed) -> String {
+    let kind = match of.file_type {
+        FileType::Directory => "d",
+        FileType::Regular => "-",
+        FileType::Symlink => "l",
+        _ => "other",
+    };
+    let mut path = String::new();
+    for c in String::from_utf8_lossy(&of.path).chars() {
+        match c.is_control() {
+            true => path.extend(c.escape_default()),
+            false => path.push(c),
+        }
+    }
+    let names = match (of.links, of.file_type) {
+        (1, _) | (_, FileType::Directory) => String::new(),
+        (links, _) => format!(", {links} names"),
+    };
+    format!("{kind} {path} ({} bytes{names})", of.size_bytes)
+}

@@ -45,6 +45,64 @@ fn info_names_no_obstacle_where_there_is_none() {
 }
 
 #[test]
+fn info_shows_a_log_of_operations() {
+    let bench = Bench::new();
+    let shown = |image: &str| {
+        let text = bench.line(&format!("info {image}")).good().text();
+        let line = text.lines().find(|line| line.starts_with("log "));
+        let line = line.unwrap_or_default().to_owned();
+        let info = bench.line(&format!("info --json {image}")).good().json();
+        (line, info["log"].clone())
+    };
+    bench.image("none.img", "-t ufs2 -s 32M");
+    assert_eq!(shown("none.img"), (String::new(), Value::Null));
+    for kind in ["ext2", "ufs1", "ufs2"] {
+        let make = |name: &str, log: &str| {
+            let options = format!("mkfs -q -F -t {kind} -O {log} -s 32M {name}");
+            bench.line(&options).good();
+        };
+        make("behind.img", "wafs_log");
+        let (line, log) = shown("behind.img");
+        assert_eq!(log["place"], "behind", "{kind}: {log}");
+        let first = log["first_block"].as_u64().unwrap();
+        let info = bench.line("info --json behind.img").good().json();
+        assert!(first >= info["blocks"].as_u64().unwrap(), "{kind}: {first}");
+        let start = format!("lffs-wafs=1…, behind the file system, from block {first} on, ");
+        assert!(
+            line.contains(&start) && line.ends_with(", empty"),
+            "{kind}: {line}"
+        );
+        make("file.img", "lffs_log");
+        let (line, log) = shown("file.img");
+        assert_eq!(log["place"], "file", "{kind}: {log}");
+        let bytes = bench.line("stat --json file.img:/.lffs-log").good().json();
+        assert_eq!(log["size_bytes"], bytes[0]["size_bytes"], "{kind}");
+        assert!(
+            line.contains("lffs-file, in a file") && line.ends_with(", empty"),
+            "{kind}: {line}"
+        );
+        if !can_mount() {
+            continue;
+        }
+        bench.shell("mkdir -p mnt");
+        bench.line("mount --ordering lffs-file file.img mnt").good();
+        bench.shell("echo x > mnt/x; sync mnt/x; cp file.img crashed.img");
+        bench.line("umount mnt").good();
+        let (line, log) = shown("crashed.img");
+        assert_eq!(
+            (&log["needs_recovery"], &log["is_empty"]),
+            (&true.into(), &false.into())
+        );
+        let records = log["records"].as_u64().unwrap();
+        assert!(
+            records > 0 && line.ends_with(&format!(" in {records} records")),
+            "{kind}: {line}"
+        );
+        assert!(shown("file.img").0.ends_with(", empty"), "{kind}");
+    }
+}
+
+#[test]
 fn stats_are_grouped_and_json_has_the_old_keys() {
     if !can_mount() {
         return;

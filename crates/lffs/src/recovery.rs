@@ -156,6 +156,11 @@ impl<'d> Unmounted<'d> {
         self.is_clean && self.is_empty()
     }
 
+    /// Length of its records in bytes, from its start to its end.
+    pub fn used_bytes(&self) -> u64 {
+        self.log_end.0 - self.log_start.0
+    }
+
     /// The UUID of the log in these blocks. Its end is not looked for.
     ///
     /// # Errors

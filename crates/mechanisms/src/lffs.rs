@@ -22,6 +22,8 @@
 //!
 //! A crash at any point leaves an image that this brings to the same state.
 
+mod shown;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -36,6 +38,7 @@ use backstitch_ordering::LogPlace;
 use backstitch_rules::holds;
 use backstitch_wafs::format::{BLOCK_BYTES, LEAST_LOG_BYTES, LOG_OFFSET_BYTES};
 use backstitch_wafs::{Wafs, WafsError};
+use serde_json::{Map, Value};
 
 /// Blocks, about, that the orphans of one group change, or a quarter of what the log holds.
 const ORPHAN_BLOCKS: u64 = 1024;
@@ -154,6 +157,14 @@ impl LogKind for LffsFile {
     fn blocks(&self, site: LogSite<'_>) -> Vec<Range<u64>> {
         let place = in_file(site).ok().flatten();
         place.map_or_else(Vec::new, |place| place.blocks(site))
+    }
+
+    fn describe(&self, site: LogSite<'_>) -> Result<Option<Map<String, Value>>> {
+        match (in_file(site)?, lost(site)?) {
+            (Some(place), _) => place.describe(self.name()).map(Some),
+            (None, Some((_, why))) => Err(Error::Unsupported(why)),
+            (None, None) => Ok(None),
+        }
     }
 }
 
@@ -280,6 +291,27 @@ impl LogKind for LffsWafs {
         let place = note.and_then(|note| elsewhere(site, note).ok().flatten());
         place.map_or_else(Vec::new, |(place, _)| place.blocks(site))
     }
+
+    /// The one on the same device tells of all.
+    fn describe(&self, site: LogSite<'_>) -> Result<Option<Map<String, Value>>> {
+        let is_elsewhere = |note: &LogNote| {
+            matches!(note.place, None | Some(NotedPlace::Elsewhere(_))) && !self.is_other
+        };
+        let Some(note) = note(site)?.filter(is_elsewhere) else {
+            return Ok(None);
+        };
+        let (noted, left) = (noted_uuid(&note), note.left);
+        match elsewhere(site, note)? {
+            Some((place, uuid)) if noted.is_none_or(|noted| noted == uuid) => {
+                let kind = match place.is_on_log_device {
+                    true => LffsWafs::OTHER,
+                    false => LffsWafs::SAME,
+                };
+                place.describe(kind.name()).map(Some)
+            }
+            _ => Ok(noted.map(|uuid| shown::not_at_hand(uuid, left))),
+        }
+    }
 }
 
 fn note(site: LogSite<'_>) -> Result<Option<LogNote>> {
@@ -330,10 +362,13 @@ fn elsewhere<'s>(site: LogSite<'s>, note: LogNote) -> Result<Option<(Place<'s>, 
     let block_bytes = u64::from(note.block_bytes);
     let (device, first) = match site.log_device {
         Some(device) => (device, 0),
-        None => (
-            site.device,
-            behind(note.home_blocks * block_bytes) / block_bytes,
-        ),
+        None => {
+            let end = note.home_blocks.checked_mul(block_bytes);
+            let Some(end) = end.filter(|end| *end < site.device.size_bytes()) else {
+                return Ok(None);
+            };
+            (site.device, behind(end) / block_bytes)
+        }
     };
     let blocks = first..device.size_bytes() / block_bytes;
     if blocks.end.saturating_sub(first) * block_bytes < LOG_OFFSET_BYTES + LEAST_LOG_BYTES {

@@ -12,6 +12,7 @@ use backstitch_lffs::{LogMap, Unmounted};
 use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch;
 use backstitch_wafs::Wafs;
+use serde_json::{Value, json};
 
 const BLOCK: u32 = 1024;
 const HOME_BLOCKS: u64 = 64;
@@ -324,4 +325,52 @@ fn what_a_log_holds_from_before_a_repair_is_dropped() {
 fn without_the_question_whose_a_log_is_a_test_fails() {
     let test: fn() = what_a_log_holds_from_before_a_repair_is_dropped;
     assert_eq!(watch::not_missed(&[(Rule::LogIsOfThisMount, test)]), []);
+}
+
+/// What people are told of the log.
+fn described(home: &Home, log: Option<&MemoryDevice>) -> serde_json::Map<String, Value> {
+    let kinds = [file(), log_behind(), wafs()].into_iter();
+    let told = kinds.filter_map(|kind| kind.describe(home.site(log)).unwrap());
+    let told: Vec<_> = told.collect();
+    assert!(told.len() < 2, "two kinds tell of it: {told:?}");
+    told.into_iter().next().unwrap_or_default()
+}
+
+#[test]
+fn what_is_in_a_log_is_told() {
+    let (home, log) = (Home::new(None, Left::Clean), made(1, LOG_BLOCKS));
+    assert!(described(&home, None).is_empty());
+    home.mounted(Some(&log)).map(drop).unwrap();
+    let told = described(&home, Some(&log));
+    assert_eq!(
+        (&told["ordering"], &told["place"]),
+        (&json!("lffs-wafs=2"), &json!("device"))
+    );
+    assert_eq!(told["size_bytes"], LOG_BLOCKS * u64::from(BLOCK));
+    let state = |told: &serde_json::Map<String, Value>| {
+        let names = ["is_empty", "needs_recovery", "records"];
+        names.map(|name| told.get(name).cloned().unwrap_or_default())
+    };
+    assert_eq!(state(&told), [json!(true), json!(false), json!(0)]);
+    crash(&home, &log, 7, 9);
+    let told = described(&home, Some(&log));
+    let [is_empty, needs_recovery, records] = state(&told);
+    assert_eq!((is_empty, needs_recovery), (json!(false), json!(true)));
+    assert!(
+        records.as_u64().unwrap() > 0 && told["used_bytes"].as_u64().unwrap() > u64::from(BLOCK)
+    );
+    // Without the device, or with another one, all that is known is that it is needed.
+    let other = made(2, LOG_BLOCKS);
+    for at_hand in [None, Some(&other)] {
+        let told = described(&home, at_hand);
+        assert_eq!(
+            (&told["place"], &told["uuid"]),
+            (&json!("elsewhere"), &described(&home, Some(&log))["uuid"])
+        );
+        assert_eq!(state(&told), [Value::Null, json!(true), Value::Null]);
+    }
+    // Repaired by others since.
+    home.leave(Left::Clean);
+    let [is_empty, needs_recovery, _] = state(&described(&home, Some(&log)));
+    assert_eq!((is_empty, needs_recovery), (json!(false), json!(false)));
 }

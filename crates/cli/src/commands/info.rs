@@ -1,6 +1,6 @@
 //! `backstitch info IMAGE`.
 
-use super::{disk, journal};
+use super::{disk, journal, operations_log};
 use crate::stack;
 use backstitch_device::BlockDevice;
 use backstitch_files::error::{Error, Result};
@@ -14,7 +14,7 @@ use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Show type, features, geometry, free space, state, label and journal of a file system, or the
+/// Show type, features, geometry, free space, state, label and log of a file system, or the
 /// partitions of a disk.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -26,6 +26,7 @@ Examples:
   backstitch info disk.img#home       the one with this label (GPT)
   backstitch info 'disk.img?offset=1M'          from this byte on; &sizelimit=64M ends it
   backstitch info --json /dev/sdb1 | jq .state
+  backstitch info -j log.img disk.img            with its journal, or its log of operations, there
   backstitch info journal.img         a journal on a device of its own
   backstitch info --stack figure8.toml          what the file describes, drawn
 
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     /// file names
     #[arg(long, value_name = "FILE")]
     stack: Option<PathBuf>,
-    /// The device that holds the journal, if it is not in IMAGE
+    /// The device that holds the journal or the log of operations, if that is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2", conflicts_with = "stack")]
     journal_dev: Option<PathBuf>,
     /// One JSON document
@@ -170,6 +171,7 @@ fn document(
         "not_writable_for": obstacles(s.unwritable_features.clone(), &journal),
         "journal_inode": s.journal_inode,
         "journal": journal,
+        "log": operations_log::summary(device, journal_device),
         "device_size_bytes": device.size_bytes(),
         "atomic_unit_bytes": device.atomic_unit_bytes(),
         "size_bytes": s.size_bytes(),
@@ -217,6 +219,7 @@ fn rows(document: &Value) -> Vec<[String; 2]> {
                 .collect::<Vec<_>>()
                 .join(" "),
             Some(Value::Object(parts)) if name == "journal" => journal::summary_text(parts),
+            Some(Value::Object(parts)) if name == "log" => operations_log::summary_text(parts),
             Some(Value::Object(parts)) => {
                 let ordering = parts.get("ordering").and_then(Value::as_str);
                 match (ordering, &parts["atomic_unit_bytes"]) {
@@ -237,7 +240,7 @@ fn rows(document: &Value) -> Vec<[String; 2]> {
 }
 
 /// The order in which a person reads them.
-const ORDER: [&str; 36] = [
+const ORDER: [&str; 37] = [
     "image",
     "layout",
     "revision",
@@ -250,6 +253,7 @@ const ORDER: [&str; 36] = [
     "not_writable_for",
     "journal_inode",
     "journal",
+    "log",
     "device_size_bytes",
     "atomic_unit_bytes",
     "size_bytes",

@@ -107,7 +107,9 @@ fn dumped(site: LogSite<'_>, show: &mut dyn FnMut(LogRecord)) -> backstitch_layo
 }
 
 /// What can be told of the log of what is on a device; `None` where there is none, or nothing can.
-fn described(site: LogSite<'_>) -> backstitch_layout::Result<Option<Map<String, Value>>> {
+pub(super) fn described(
+    site: LogSite<'_>,
+) -> backstitch_layout::Result<Option<Map<String, Value>>> {
     for kind in logs() {
         if let Some(members) = kind.describe(site)? {
             return Ok(Some(members));
@@ -116,7 +118,10 @@ fn described(site: LogSite<'_>) -> backstitch_layout::Result<Option<Map<String, 
     Ok(None)
 }
 
-fn site<'d>(device: &'d dyn BlockDevice, log_device: Option<&'d dyn BlockDevice>) -> LogSite<'d> {
+pub(super) fn site<'d>(
+    device: &'d dyn BlockDevice,
+    log_device: Option<&'d dyn BlockDevice>,
+) -> LogSite<'d> {
     LogSite {
         device,
         log_device,
@@ -129,7 +134,7 @@ pub(super) fn journal_host(device: &dyn BlockDevice) -> Option<&'static dyn Jour
     backstitch_formats::of(device).layout().journal_host()
 }
 
-fn place(device: &dyn BlockDevice) -> backstitch_layout::Result<Option<JournalPlace>> {
+pub(super) fn place(device: &dyn BlockDevice) -> backstitch_layout::Result<Option<JournalPlace>> {
     journal_host(device).map_or(Ok(None), |host| host.place(device))
 }
 

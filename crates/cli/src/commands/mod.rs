@@ -15,6 +15,7 @@ pub(crate) mod man;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 mod mount_point;
+mod operations_log;
 pub(crate) mod order;
 mod overwritten;
 pub(crate) mod snapshot;

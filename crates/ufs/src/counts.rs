@@ -159,7 +159,14 @@ impl<const BIG: bool> UfsFormat<BIG> {
             counts,
         } = self.derive(v, group)?;
         let header = self.groups.list[group.index()].header;
-        for (at, new) in group_parts(&self.sb, &maps, &derived, counts) {
+        let mut parts = group_parts(&self.sb, &maps, &derived, counts);
+        let rotors = self.groups.list[group.index()].rotors;
+        let rotors = [rotors.block, rotors.fragment, rotors.inode];
+        let rotors = rotors
+            .iter()
+            .flat_map(|rotor| self.sb.order.bytes_of_u32(*rotor));
+        parts.push((group_offset::ROTOR, rotors.collect()));
+        for (at, new) in parts {
             if bytes[at..at + new.len()] != new {
                 self.write_at(v, header, kinds::GROUP, at, &new);
             }
@@ -190,6 +197,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let (block, base) = self.superblock_place();
         let mut parts = total_parts(&self.sb, &total);
         parts.push((offset::TIME, now.seconds.to_bytes(order)));
+        parts.push((offset::GROUP_ROTOR, self.sb.raw.fs_cgrotor.to_bytes(order)));
         if self.sb.version == Version::Ufs1 {
             parts.push((offset::OLD_TIME, (now.seconds as i32).to_bytes(order)));
         }

@@ -4,7 +4,7 @@ use backstitch_layout::{BlockNumber, GroupNumber};
 use backstitch_ordering::PatchId;
 
 use crate::format::Superblock;
-use crate::format::group::{GroupHeader, Maps, RawSummaryCounts};
+use crate::format::group::{GroupHeader, Maps, RawSummaryCounts, Rotors};
 
 /// What is known of one group.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +16,17 @@ pub(crate) struct Group {
     pub(crate) fragments: u32,
     /// Free fragments, those of whole free blocks included.
     pub(crate) free_fragments: u32,
+    /// Blocks of which all fragments are free.
+    pub(crate) free_blocks: u32,
     pub(crate) free_inodes: u32,
     pub(crate) directories: u32,
     /// The inodes that have been initialised, the first ones.
     pub(crate) initialised_inodes: u32,
     /// The patch that must be on the disk before an inode of those initialised last is used.
     pub(crate) initialised: PatchId,
-    /// No fragment before this one (counted in the group) is free.
-    pub(crate) first_free_hint: u32,
+    /// No run of free blocks is longer than this; `u32::MAX` where nobody has looked.
+    pub(crate) longest_run: u32,
+    pub(crate) rotors: Rotors,
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
     /// Directories made one after the other here, without a file in between.
@@ -51,23 +54,27 @@ impl Groups {
             let counts = header.summary;
             let whole = u64::from(counts.free_blocks) * u64::from(sb.fragments_per_block);
             let free = (whole + u64::from(counts.free_fragments)).min(header.fragments.into());
+            let free_blocks = counts
+                .free_blocks
+                .min(header.fragments / sb.fragments_per_block);
             let group = Group {
                 header: BlockNumber(sb.group_header(header.group)),
                 maps: header.maps,
                 fragments: header.fragments,
                 free_fragments: free as u32,
+                free_blocks,
                 free_inodes: counts.free_inodes.min(sb.inodes_per_group),
                 directories: counts.directories.min(sb.inodes_per_group),
                 initialised_inodes: header.initialised_inodes,
                 initialised: PatchId::COMMITTED,
-                first_free_hint: 0,
+                longest_run: u32::MAX,
+                rotors: header.rotors,
                 first_free_inode_hint: 0,
                 contiguous_directories: 0,
                 is_stale: false,
             };
             groups.free_fragments += u64::from(group.free_fragments);
-            let blocks = header.fragments / sb.fragments_per_block;
-            groups.free_blocks += u64::from(counts.free_blocks.min(blocks));
+            groups.free_blocks += u64::from(free_blocks);
             groups.free_inodes += group.free_inodes;
             groups.directories += u64::from(group.directories);
             groups.list.push(group);
@@ -81,6 +88,7 @@ impl Groups {
         (self.free_fragments, self.free_blocks, self.free_inodes) = (0, 0, 0);
         for (g, counts) in self.list.iter_mut().zip(counted) {
             g.free_fragments = counts.free_blocks * fragments_per_block + counts.free_fragments;
+            g.free_blocks = counts.free_blocks;
             g.free_inodes = counts.free_inodes;
             g.is_stale = true;
             self.free_fragments += u64::from(g.free_fragments);
@@ -97,12 +105,19 @@ impl Groups {
         self.free_blocks
     }
 
-    pub(crate) fn take_blocks(&mut self, count: u64) {
-        self.free_blocks = self.free_blocks.saturating_sub(count);
+    pub(crate) fn take_blocks(&mut self, group: usize, count: u32) {
+        let g = &mut self.list[group];
+        g.free_blocks = g.free_blocks.saturating_sub(count);
+        self.free_blocks = self.free_blocks.saturating_sub(count.into());
     }
 
-    pub(crate) fn give_blocks(&mut self, count: u64) {
-        self.free_blocks += count;
+    pub(crate) fn give_blocks(&mut self, group: usize, count: u32) {
+        let g = &mut self.list[group];
+        g.free_blocks += count;
+        if count > 0 {
+            g.longest_run = u32::MAX;
+        }
+        self.free_blocks += u64::from(count);
     }
 
     pub(crate) fn free_inodes(&self) -> u32 {
@@ -120,11 +135,10 @@ impl Groups {
         self.free_fragments = self.free_fragments.saturating_sub(count.into());
     }
 
-    pub(crate) fn give_fragments(&mut self, group: usize, first: u32, count: u32) {
+    pub(crate) fn give_fragments(&mut self, group: usize, count: u32) {
         let g = &mut self.list[group];
         g.free_fragments += count;
         g.is_stale = true;
-        g.first_free_hint = g.first_free_hint.min(first);
         self.free_fragments += u64::from(count);
     }
 

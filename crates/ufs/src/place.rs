@@ -18,10 +18,12 @@ use crate::state::UfsFormat;
 /// What is looked for in a group.
 #[derive(Clone, Copy)]
 struct Wanted<'p> {
-    /// The fragment, counted in the group, to begin at.
-    from: u32,
+    /// The place to begin at, where that is in the group; else the group's rotor.
+    goal: Option<BlockNumber>,
     /// Fragments: less than a block's, or a multiple of them.
     fragments: u32,
+    /// Fewer than these are not worth taking.
+    least: u32,
     picks: &'p Picks,
 }
 
@@ -46,30 +48,56 @@ impl<const BIG: bool> UfsFormat<BIG> {
             true => self.sb.group_of(goal.0),
             false => self.sb.group_of_inode(inode),
         };
-        for group in self.groups_from(home.index()) {
-            let g = &self.groups.list[group];
-            if g.free_fragments < want.min(per_block as u32) {
-                continue;
-            }
-            let first = self.sb.group_start(GroupNumber::at(group));
-            let from = match group == home.index() {
-                true => goal.0.saturating_sub(first).min(g.fragments.into()) as u32,
-                false => g.first_free_hint,
-            };
-            let wanted = Wanted {
-                from,
-                fragments: want,
-                picks,
-            };
-            if let Some((at, len)) = self.find_in_group(v, group, wanted)? {
-                let run = Run {
-                    start: BlockNumber(first + u64::from(at)),
-                    len: len.into(),
+        let per_block = per_block as u32;
+        // A run as long as the sums of groups tell apart is worth going to another group.
+        let cluster = want.min(self.sb.cluster_sums.saturating_mul(per_block));
+        let least = want.min(per_block);
+        let passes = [cluster, least].into_iter();
+        for least in passes.skip(usize::from(cluster <= least)) {
+            for group in self.groups_from(home.index()) {
+                let wanted = Wanted {
+                    goal: (group == home.index()).then_some(goal),
+                    fragments: want,
+                    least,
+                    picks,
                 };
-                return self.checked_free(v, run);
+                if let Some(run) = self.place_run_in(v, group, wanted)? {
+                    return self.checked_free(v, run);
+                }
             }
         }
         Ok(Run::EMPTY)
+    }
+
+    /// Free fragments of a group; `None` where those that lie together are too few. What is found out
+    /// about the group is kept.
+    fn place_run_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        group: usize,
+        wanted: Wanted<'_>,
+    ) -> Step<Option<Run>> {
+        let (per_block, least) = (self.sb.fragments_per_block, wanted.least);
+        let g = &self.groups.list[group];
+        let is_too_short = least > per_block && g.longest_run < least / per_block;
+        if g.free_fragments < least || is_too_short {
+            return Ok(None);
+        }
+        match self.find_in_group(v, group, wanted)? {
+            Some((at, len)) if len >= least => Ok(Some(Run {
+                start: BlockNumber(self.sb.group_start(GroupNumber::at(group)) + u64::from(at)),
+                len: len.into(),
+            })),
+            found => {
+                // What is picked already may be given up yet.
+                if wanted.picks.0.is_empty() {
+                    // A run may go on past the place where the search began.
+                    let longest = found.map_or(0, |(_, len)| len / per_block * 2);
+                    self.groups.list[group].longest_run = longest;
+                }
+                Ok(None)
+            }
+        }
     }
 
     /// The groups in the order in which a search looks into them: the first one, then by quadratic
@@ -118,7 +146,13 @@ impl<const BIG: bool> UfsFormat<BIG> {
             per_block: self.sb.fragments_per_block,
             picks: wanted.picks,
         };
-        let from = wanted.from - wanted.from % free.per_block;
+        let rotors = &self.groups.list[group].rotors;
+        let from = match wanted.goal {
+            Some(goal) => goal.0.saturating_sub(first).min(free.fragments.into()) as u32,
+            None if wanted.fragments < free.per_block => rotors.fragment,
+            None => rotors.block,
+        };
+        let from = from - from % free.per_block;
         let end = free.fragments;
         Ok(if wanted.fragments < free.per_block {
             // A place that others have begun first, the tightest one; then a whole block.
@@ -127,8 +161,17 @@ impl<const BIG: bool> UfsFormat<BIG> {
                 .or_else(|| free.blocks(wanted.fragments, from..end))
                 .or_else(|| free.blocks(wanted.fragments, 0..from))
         } else {
-            free.blocks(wanted.fragments, from..end)
-                .or_else(|| free.blocks(wanted.fragments, 0..from))
+            let behind = free.blocks(wanted.fragments, from..end);
+            match behind.filter(|(_, len)| *len == wanted.fragments) {
+                Some(found) => Some(found),
+                None => {
+                    let before = free.blocks(wanted.fragments, 0..from);
+                    [before, behind]
+                        .into_iter()
+                        .flatten()
+                        .max_by_key(|(_, len)| *len)
+                }
+            }
         })
     }
 

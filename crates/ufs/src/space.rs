@@ -168,6 +168,19 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         BlockNumber(self.sb.group_data(self.sb.group_of_inode(inode)))
     }
 
+    fn goal_of_section(
+        &mut self,
+        inode: InodeNumber,
+        logical: u64,
+        before: Option<BlockNumber>,
+    ) -> Option<BlockNumber> {
+        self.place_section(inode, logical, before)
+    }
+
+    fn section_left(&self, logical: u64) -> u64 {
+        self.left_of_section(logical)
+    }
+
     /// Directories lie among files.
     fn directories_end(&self, _block: BlockNumber) -> Option<BlockNumber> {
         None
@@ -210,21 +223,29 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
-        let before = self.whole_free_blocks(v, run);
+        for part in self.parts(run) {
+            self.groups
+                .take_blocks(part.0, self.whole_free_blocks(v, part));
+        }
         self.flip_fragment_bits(v, run, patches);
-        for (group, _, count) in self.parts(run) {
+        for (group, first, count) in self.parts(run) {
             self.groups.take_fragments(group, count);
+            let rotors = &mut self.groups.list[group].rotors;
+            match count.checked_sub(self.sb.fragments_per_block) {
+                Some(before_last) => rotors.block = first + before_last,
+                None => rotors.fragment = first,
+            }
             self.expect_counts(v, group);
         }
-        self.groups.take_blocks(before);
     }
 
     fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
         self.flip_fragment_bits(v, run, &mut PatchIds::new());
-        for (group, first, count) in self.parts(run) {
-            self.groups.give_fragments(group, first, count);
+        for part @ (group, _, count) in self.parts(run) {
+            self.groups.give_fragments(group, count);
+            self.groups
+                .give_blocks(group, self.whole_free_blocks(v, part));
         }
-        self.groups.give_blocks(self.whole_free_blocks(v, run));
     }
 
     fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()> {
@@ -288,6 +309,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     ) -> PatchId {
         let group = self.sb.group_of_inode(inode).index();
         self.groups.take_inode(group, directory);
+        self.groups.list[group].rotors.inode = inode.0 % self.sb.inodes_per_group;
         self.expect_counts(v, group);
         self.flip_inode_bit(v, inode)
     }
@@ -368,23 +390,22 @@ impl<const BIG: bool> UfsFormat<BIG> {
         parts
     }
 
-    /// The blocks that a run touches and of which all fragments are free. The maps are in memory.
-    fn whole_free_blocks(&self, v: &Volume<'_>, run: Run) -> u64 {
+    /// The blocks that a part of a run touches and of which all fragments are free. The maps are in
+    /// memory.
+    fn whole_free_blocks(&self, v: &Volume<'_>, (group, first, len): Part) -> u32 {
         let (per_block, fragment) = (self.sb.fragments_per_block, self.sb.fragment_bytes as usize);
-        let mut count = 0;
-        for (group, first, len) in self.parts(run) {
-            let bits = self.block_bits(GroupNumber::at(group));
-            let blocks = first / per_block..(first + len).div_ceil(per_block);
-            for start in blocks.map(|block| block * per_block) {
-                // A block's bits are in one byte.
-                let byte = bits.first_byte + start as usize / 8;
-                let map = v.peek(bits.block + (byte / fragment) as u64);
-                let byte = map.map_or(0, |map| map[byte % fragment]);
-                let whole = full_block(per_block);
-                count += u64::from(byte >> (start % 8) & whole == whole);
-            }
-        }
-        count
+        let bits = self.block_bits(GroupNumber::at(group));
+        let blocks = first / per_block..(first + len).div_ceil(per_block);
+        let is_free = |start: &u32| {
+            // A block's bits are in one byte.
+            let byte = bits.first_byte + *start as usize / 8;
+            let map = v.peek(bits.block + (byte / fragment) as u64);
+            let byte = map.map_or(0, |map| map[byte % fragment]);
+            let whole = full_block(per_block);
+            byte >> (start % 8) & whole == whole
+        };
+        let starts = blocks.map(|block| block * per_block);
+        starts.filter(is_free).count() as u32
     }
 
     /// A group's counts will be written at the end of the transaction, if there is one.

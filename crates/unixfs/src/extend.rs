@@ -72,7 +72,7 @@ impl<F: Format> UnixFs<F> {
             return Ok(tail);
         }
         // A hole is filled from the beginning of its first block on.
-        let end = logical + want;
+        let end = logical + want.min(self.format.section_left(logical));
         let within = logical % units;
         let logical = logical - within;
         if within > 0
@@ -148,10 +148,18 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         logical: u64,
     ) -> Step<BlockNumber> {
-        if logical > 0
-            && let Mapped::Blocks(run) = self.map_blocks(v, inode, logical - 1, 1)?
-        {
-            return Ok(run.start + 1);
+        let before = match logical {
+            0 => None,
+            _ => match self.map_blocks(v, inode, logical - 1, 1)? {
+                Mapped::Blocks(run) => Some(run.start),
+                Mapped::Hole(_) => None,
+            },
+        };
+        if let Some(goal) = self.format.goal_of_section(number, logical, before) {
+            return Ok(goal);
+        }
+        if let Some(before) = before {
+            return Ok(before + 1);
         }
         let state_goal = self
             .inodes

@@ -143,6 +143,20 @@ pub struct GroupHeader {
     pub initialised_inodes: u32,
     /// What the header counts.
     pub summary: RawSummaryCounts,
+    /// Where searches begin.
+    pub rotors: Rotors,
+}
+
+/// Where a search in a group begins that has no goal there: where the last one ended. Counted in the
+/// group; FreeBSD wants them within it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotors {
+    /// The fragment of the block that was taken last (`cg_rotor`).
+    pub block: u32,
+    /// The first of the fragments that were taken last (`cg_frotor`).
+    pub fragment: u32,
+    /// The inode that was taken last (`cg_irotor`).
+    pub inode: u32,
 }
 
 /// A group's header and maps, whose offsets have been checked: every access stays in the block.
@@ -237,12 +251,18 @@ impl GroupHeader {
             Version::Ufs1 => sb.inodes_per_group,
             Version::Ufs2 => raw.cg_initediblk.min(sb.inodes_per_group),
         };
+        let within = |rotor: u32, end: u32| if rotor < end { rotor } else { 0 };
         Ok(GroupHeader {
             group,
             maps: checked_maps(sb, &raw)?,
             fragments,
             initialised_inodes,
             summary: (&raw.cg_cs).into(),
+            rotors: Rotors {
+                block: within(raw.cg_rotor, fragments),
+                fragment: within(raw.cg_frotor, fragments),
+                inode: within(raw.cg_irotor, sb.inodes_per_group),
+            },
         })
     }
 }

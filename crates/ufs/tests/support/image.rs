@@ -132,6 +132,12 @@ pub(crate) fn check_groups(image: &Image, what: &str) {
             assert_eq!(found, counted, "{what}: clusters of {length}");
         }
         assert_eq!(cg.cluster_map(), derived.cluster_map, "{what}");
+        let raw = cg.raw();
+        let is_within = raw.cg_rotor < cg.fragments && raw.cg_frotor < cg.fragments;
+        assert!(
+            is_within && raw.cg_irotor < sb.inodes_per_group,
+            "{what}: {raw:?}"
+        );
         let used = (0..sb.inodes_per_group).filter(|index| cg.is_inode_used(*index));
         let used: BTreeSet<u32> = used.collect();
         let is_directory = |index: &u32| {

@@ -59,6 +59,7 @@ impl Picks {
 /// | [`block_bits`](Self::block_bits) | the cylinder group's block, `cg_freeoff`, a set bit is free |
 /// | [`inode_bits`](Self::inode_bits) | the same block, `cg_iusedoff`, a set bit is used |
 /// | [`pick_run`](Self::pick_run) | whole blocks for contents and directories, beginning at a multiple of a block's fragments; [`pick_single`](Self::pick_single) one whole block |
+/// | [`goal_of_section`](Self::goal_of_section) | the next group with room, every `fs_maxbpg` blocks |
 /// | [`set_block_bits`](Self::set_block_bits), [`clear_block_bits`](Self::clear_block_bits) | fragment bits, and in the same block of the cylinder group the cluster map, `cg_frsum`, `cg_clustersum` and the counts of free blocks and fragments, which all follow from the bits: one patch, or as many as the bits have words, and counters that the reclaim corrects |
 /// | [`set_inode_bit`](Self::set_inode_bit) | where the number comes within a block of `cg_initediblk`: after the next inode block, zeroed, is on the disk, and `cg_initediblk` with it |
 /// | [`expect_freeing`](Self::expect_freeing) | the cylinder group's block, and that of the summary array |
@@ -144,6 +145,21 @@ pub trait Space {
     fn is_data_run(&self, run: Run) -> bool;
     /// The place that is near to an inode.
     fn goal_near(&self, inode: InodeNumber) -> BlockNumber;
+    /// Where a file goes on at its block `logical`, if not behind the block before that, which is
+    /// at `before`, or in a hole. A format may keep a file from filling the group that it is in.
+    fn goal_of_section(
+        &mut self,
+        _inode: InodeNumber,
+        _logical: u64,
+        _before: Option<BlockNumber>,
+    ) -> Option<BlockNumber> {
+        None
+    }
+    /// How many blocks of a file, from `logical` on, may lie one behind the other before
+    /// [`goal_of_section`](Self::goal_of_section) is to be asked again.
+    fn section_left(&self, _logical: u64) -> u64 {
+        u64::MAX
+    }
     /// If the block lies in a part of its group that is kept for directories: where that part ends.
     /// A reader of one directory there also reads the others ahead.
     fn directories_end(&self, block: BlockNumber) -> Option<BlockNumber>;

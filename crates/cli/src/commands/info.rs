@@ -3,9 +3,10 @@
 use super::{disk, journal, operations_log};
 use crate::stack;
 use backstitch_device::BlockDevice;
-use backstitch_files::error::{Error, Result};
+use backstitch_files::error::{Error, Result, warn_line};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, open_device};
+use backstitch_files::named::Named;
 use backstitch_files::{show, size};
 use backstitch_layout::tools::{CheckError, Info, uuid_text};
 use backstitch_mechanisms::recorded;
@@ -13,6 +14,7 @@ use backstitch_ordering::CrashRecord;
 use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Show type, features, geometry, free space, state, label and log of a file system, or the
 /// partitions of a disk.
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return show_stack(args, file, read_only);
     }
     let image = args.image.clone().unwrap_or_default();
-    let device = open_device("info", &image, read_only)?;
+    let device = open(&image)?;
     if disk::show(&image, &device, args.json)? {
         return Ok(());
     }
@@ -86,6 +88,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return show::print_json("info", &document);
     }
     show::print_table("info", &rows(&document))
+}
+
+/// Opens an image to look at it. Where it is in use what the disk says is shown, and that it may be old.
+fn open(image: &Path) -> Result<Arc<dyn BlockDevice>> {
+    let locking = DeviceOptions {
+        read_only: true,
+        ..Default::default()
+    };
+    let beside = DeviceOptions {
+        beside_writers: true,
+        ..locking
+    };
+    open_device("info", image, locking).or_else(|error| {
+        let holder = Named::of("info", image).ok().and_then(|named| named.holder(true));
+        let Some(holder) = holder else {
+            return Err(error);
+        };
+        let device = open_device("info", image, beside)?;
+        let image = image.display();
+        warn_line(&format!(
+            "info: {image}: in use by {holder}: what follows is from the disk, and may be older than what is in memory"
+        ));
+        Ok(device)
+    })
 }
 
 fn show_stack(args: &Args, file: &Path, read_only: DeviceOptions) -> Result<()> {

@@ -244,11 +244,11 @@ fn part_words(options: &Options) -> Result<String> {
         }
         Some(name) => Ok(format!("#{name}")),
         None if !has_range => Ok(String::new()),
-        None => Ok(format!(
-            "?offset={}&sizelimit={}",
-            options.offset_bytes.unwrap_or(0),
-            options.size_limit_bytes.unwrap_or(0)
-        )),
+        None => {
+            let offset = format!("?offset={}", options.offset_bytes.unwrap_or(0));
+            let limit = options.size_limit_bytes;
+            Ok(offset + &limit.map_or(String::new(), |limit| format!("&sizelimit={limit}")))
+        }
     }
 }
 

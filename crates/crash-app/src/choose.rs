@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::place::{Cut, Place};
 use crate::player::{Moment, play};
 use crate::trace::Trace;
-use crate::variant::Variant;
+use crate::variant::{Variant, Variants, parts};
 
 /// A state to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +36,19 @@ pub(crate) struct Choice {
     pub(crate) visited_moments: u64,
     /// Moments all of whose sets were looked at.
     pub(crate) whole_moments: u64,
+    /// How many times everything was written back once, each time after another operation.
+    pub(crate) once: usize,
+    /// After how many operations that could be done.
+    pub(crate) once_of: usize,
     pub(crate) coverage: BTreeMap<&'static str, u64>,
     pub(crate) refused: Vec<String>,
 }
 
 impl Choice {
     pub(crate) fn is_exhaustive(&self) -> bool {
-        self.whole_moments == self.moments && self.jobs.len() as u64 == self.distinct
+        self.whole_moments == self.moments
+            && self.jobs.len() as u64 == self.distinct
+            && self.once == self.once_of
     }
 }
 
@@ -60,38 +66,54 @@ struct Group {
 
 /// Chooses the states to be checked.
 pub(crate) fn choose(image: &Fork, trace: &Trace, options: &Options) -> AppResult<Choice> {
-    let variants = Variant::all(options.seed);
-    let mut choice = Choice::default();
+    let variants = Variants::new(trace, options.seed);
+    let mut choice = Choice {
+        once: variants.once(),
+        once_of: variants.once_of,
+        ..Choice::default()
+    };
     let mut counts = Vec::new();
-    for variant in &variants {
+    for variant in &variants.all {
         let mut moments = 0;
         let mut count = |_: &Moment<'_>| {
             moments += 1;
-            true
+            !options.is_stopped()
         };
         choice.refused = play(image, trace, options.ordering, variant, &mut count)?;
         counts.push(moments);
     }
     choice.moments = counts.iter().sum::<usize>() as u64;
-    let share = share(&counts, options.states as usize);
+    let shares = shares(&counts, variants.always, options.states as usize);
     let mut random = Random::with_seed(options.seed);
     let mut groups = Vec::new();
-    for (at, variant) in variants.iter().enumerate() {
-        let wanted = spread(counts[at], share, &mut random);
+    for (at, variant) in variants.all.iter().enumerate() {
+        let share = shares[usize::from(at >= variants.always)];
+        let wanted = parts(counts[at], share, &mut random).map(|at| at + 1);
         gather(
             image,
             trace,
             options,
             (at, variant),
-            &wanted,
+            &wanted.collect(),
             &mut groups,
             &mut choice,
         )?;
     }
     choice.visited_moments = groups.len() as u64;
     choice.distinct = distinct(&groups);
-    pick(groups, &variants, options.states as usize, &mut choice);
+    pick(groups, &variants.all, options.states as usize, &mut choice);
     Ok(choice)
+}
+
+/// The most moments of each variant that are visited, for the first `always` of them and for the
+/// others. If all are too many, the first ones, which are always the same, get half of the states,
+/// so that a long program does not leave them without.
+fn shares(counts: &[usize], always: usize, states: usize) -> [usize; 2] {
+    let (first, others) = counts.split_at(always);
+    match counts.iter().sum::<usize>() <= states || others.is_empty() {
+        true => [share(first, states), share(others, states)],
+        false => [share(first, states - states / 2), share(others, states / 2)],
+    }
 }
 
 /// The most moments of each variant that are visited: all if they are few, else so many that each
@@ -108,20 +130,6 @@ fn share(counts: &[usize], states: usize) -> usize {
         share += 1;
     }
     share
-}
-
-/// `wanted` of the moments, counted from 1, each from another part of the run; all if there are no
-/// more.
-fn spread(count: usize, wanted: usize, random: &mut Random) -> FxHashSet<usize> {
-    if count <= wanted {
-        return (1..=count).collect();
-    }
-    (0..wanted)
-        .map(|part| {
-            let (start, end) = (part * count / wanted, (part + 1) * count / wanted);
-            1 + start + random.usize(..end - start)
-        })
-        .collect()
 }
 
 fn gather(
@@ -294,14 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_spread() {
-        let mut random = Random::with_seed(1);
-        assert_eq!(spread(3, 5, &mut random).len(), 3);
-        let chosen = spread(1000, 10, &mut random);
-        assert_eq!(chosen.len(), 10);
-        for part in 0..10 {
-            let range = part * 100 + 1..=(part + 1) * 100;
-            assert_eq!(chosen.iter().filter(|m| range.contains(*m)).count(), 1);
-        }
+    fn the_first_variants_keep_half_of_the_states() {
+        assert_eq!(shares(&[10, 20, 30], 2, 100), [20, 30]);
+        assert_eq!(shares(&[30, 30, 90, 90], 2, 120), [30, 16]);
+        assert_eq!(shares(&[300, 300], 2, 300), [50, 0]);
     }
 }

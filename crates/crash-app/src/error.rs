@@ -2,6 +2,7 @@
 //! error but a finding.
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use backstitch_crash_core::error::StepError;
 use thiserror::Error;
@@ -38,12 +39,12 @@ pub enum AppError {
         error: backstitch_layout::Error,
     },
     /// The program itself failed.
-    #[error("{command}: the program failed: {reason}")]
+    #[error("{command}: the program failed: {status}")]
     Program {
         /// The user's command.
         command: String,
         /// How it ended.
-        reason: String,
+        status: ExitStatus,
     },
     /// A file of a trace that cannot be read.
     #[error("{path}: {why}")]

@@ -5,20 +5,23 @@ use backstitch_crash_core::geography::Blocks;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_crash_core::report::{Block, BlockState};
+use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::Use;
 use std::collections::BTreeMap;
 
 use crate::trace::Trace;
 use crate::tree::Tree;
+use crate::variant::WriteBack;
 
 /// The most operations that a report shows.
 const OPERATIONS: usize = 24;
 /// The most sentences that give reasons.
 const REASONS: usize = 3;
 
-/// What the program did up to operation number `begun`, the last operations of it.
-pub(crate) fn operations(trace: &Trace, begun: usize) -> Vec<String> {
+/// What the program did up to operation number `begun`, the last operations of it, and when
+/// everything was written back.
+pub(crate) fn operations(trace: &Trace, begun: usize, write_back: WriteBack) -> Vec<String> {
     // The recording numbers inodes in its own way, and has no number for the root.
     let root = InodeNumber(0);
     let mut names = Names(Tree::new(root));
@@ -28,6 +31,9 @@ pub(crate) fn operations(trace: &Trace, begun: usize) -> Vec<String> {
             lines.extend(names.describe(operation));
         }
         names.follow(operation);
+        if write_back == WriteBack::Once(at + 1) {
+            lines.push("(what was done up to here is written back)".to_owned());
+        }
     }
     let surplus = lines.len().saturating_sub(OPERATIONS);
     if surplus > 0 {
@@ -35,6 +41,17 @@ pub(crate) fn operations(trace: &Trace, begun: usize) -> Vec<String> {
         lines.insert(0, format!("… {surplus} operations before"));
     }
     lines
+}
+
+/// What had been written back before the moment of a state, if that is no matter of a schedule.
+pub(crate) fn written_back(trace: &Trace, write_back: WriteBack) -> String {
+    let WriteBack::Once(number) = write_back else {
+        return String::new();
+    };
+    let schedule = WriteBack::Always(Schedule::Nothing, 0);
+    let operations = operations(trace, number, schedule);
+    let last = operations.last().map_or("the setup", String::as_str);
+    format!("; what was done up to operation {number}, {last}, had been written back before")
 }
 
 /// The names of a trace's files at an operation.
@@ -500,7 +517,7 @@ mod tests {
             notes: Vec::new(),
         };
         assert_eq!(
-            operations(&trace, 100),
+            operations(&trace, 100, WriteBack::Always(Schedule::Nothing, 0)),
             [
                 "create d/new",
                 "write d/new: 2 bytes at 0",
@@ -511,6 +528,19 @@ mod tests {
                 "unlink name",
                 "write name (removed): 3 bytes at 4",
             ]
+        );
+        let once = WriteBack::Once(3);
+        assert_eq!(
+            operations(&trace, 4, once),
+            [
+                "create d/new",
+                "(what was done up to here is written back)",
+                "write d/new: 2 bytes at 0",
+            ]
+        );
+        assert_eq!(
+            written_back(&trace, once),
+            "; what was done up to operation 3, create d/new, had been written back before"
         );
     }
 

@@ -11,7 +11,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::missing::{Question, Said, missing};
 use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::report::graph::Graph;
-use backstitch_crash_core::report::{Failure, Kind, Progress, Report};
+use backstitch_crash_core::report::{Failure, Progress, Report};
 use backstitch_crash_core::scene::{Told, rank};
 use parking_lot::Mutex;
 
@@ -23,6 +23,7 @@ use crate::graph::{self, MOST_ASKED, NOT_ASKED};
 use crate::options::Options;
 use crate::place::{Cut, Place};
 use crate::player::{Moment, play, play_recorded};
+use crate::summary::report;
 use crate::trace::Trace;
 
 /// The most failures that are described. The others are counted.
@@ -39,11 +40,11 @@ struct Errand {
 
 /// The verdicts of the checks.
 #[derive(Default)]
-struct Found {
+pub(crate) struct Found {
     /// With the job's number, so that the order in which threads finish does not matter.
-    failed: Vec<(usize, Verdict)>,
+    pub(crate) failed: Vec<(usize, Verdict)>,
     checked: u64,
-    leaks_max: u64,
+    pub(crate) leaks_max: u64,
 }
 
 /// Explores a trace.
@@ -225,7 +226,8 @@ fn of_each_kind(failed: &[(usize, Verdict)]) -> Vec<(usize, Verdict)> {
     programs
 }
 
-fn is_damage(verdict: &Verdict) -> bool {
+/// Whether the check did not run, because fsck found damage that it does not repair unasked.
+pub(crate) fn is_damage(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Failed { how, .. } if how.starts_with(DAMAGED))
 }
 
@@ -432,13 +434,15 @@ impl Again<'_, '_> {
         };
         let (blocks, reasons) = explain::blocks(&images, &numbers, moment.tree);
         let missing = included.iter().filter(|is| !**is).count();
-        let operations = explain::operations(self.trace, moment.begun);
+        let write_back = self.place.variant.write_back;
+        let operations = explain::operations(self.trace, moment.begun, write_back);
         let last = operations.last().map_or("the setup", String::as_str);
         let mut cut = format!(
-            "after {last} (operation {} of {}), {missing} of {} changes in memory had not reached the disk",
+            "after {last} (operation {} of {}), {missing} of {} changes in memory had not reached the disk{}",
             moment.begun,
             self.trace.operations.len(),
             nodes.len(),
+            explain::written_back(self.trace, write_back),
         );
         for reason in reasons {
             cut += &format!(". Reason: {reason}");
@@ -510,74 +514,4 @@ pub fn replay(trace: &Trace, options: &Options, place: &str) -> AppResult<Report
     report.coverage.clear();
     report.failures = failure.into_iter().collect();
     Ok(report)
-}
-
-fn report(trace: &Trace, options: &Options, choice: &Choice, found: &Found) -> Report {
-    let mut report = Report::new(Kind::App, options.command.clone(), options.seed);
-    report.states = choice.jobs.len() as u64;
-    report.distinct = choice.jobs.len() as u64;
-    report.exhaustive = choice.is_exhaustive();
-    report.leaks_max = Some(found.leaks_max);
-    report.explored = explored(options, choice);
-    let damaged = found.failed.iter().filter(|(_, v)| is_damage(v)).count();
-    for (name, count) in [
-        ("operations", trace.operations.len() - trace.setup),
-        ("operations_of_the_setup", trace.setup),
-        ("states_that_failed", found.failed.len()),
-        ("states_that_fsck_cannot_repair_unasked", damaged),
-    ] {
-        report.coverage.insert(name.to_owned(), count as u64);
-    }
-    for (name, count) in [
-        ("moments", choice.moments),
-        ("moments_visited", choice.visited_moments),
-        (
-            "moments_of_which_every_set_was_visited",
-            choice.whole_moments,
-        ),
-        ("sets_of_changes_that_were_visited", choice.sets),
-        ("different_states_among_them", choice.distinct),
-    ] {
-        report.coverage.insert(name.to_owned(), count);
-    }
-    for (name, count) in &choice.coverage {
-        report.coverage.insert((*name).to_owned(), *count);
-    }
-    report.notes = notes(trace, choice);
-    report
-}
-
-fn explored(options: &Options, choice: &Choice) -> String {
-    let ordering = options.ordering;
-    if choice.is_exhaustive() {
-        return format!(
-            "exhaustive: every set of changes that {ordering} allows at all {} moments, under six schedules of write-back",
-            choice.moments
-        );
-    }
-    let (all, visited, whole) = (choice.moments, choice.visited_moments, choice.whole_moments);
-    format!(
-        "sampled with seed {}: {} of {} different states, from sets of changes that {ordering} allows, at {visited} of {all} moments \
-         ({whole} of them with every set) under six schedules of write-back",
-        options.seed,
-        choice.jobs.len(),
-        choice.distinct
-    )
-}
-
-fn notes(trace: &Trace, choice: &Choice) -> Vec<String> {
-    let mut notes = trace.notes.clone();
-    if !choice.refused.is_empty() {
-        let shown = choice.refused[..choice.refused.len().min(3)].join("; ");
-        notes.push(format!(
-            "{} operations could not be done again: {shown}",
-            choice.refused.len()
-        ));
-    }
-    notes.push(
-        "The program ran once; what it would have done under another timing is not known. Its sync(2) and syncfs(2) do not reach a \
-         mount of FUSE; its fsync(2) does."
-            .to_owned(),
-    );
-    notes
 }

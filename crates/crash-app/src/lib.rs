@@ -46,6 +46,7 @@ mod place;
 mod player;
 mod record;
 mod run;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod trace;

@@ -134,7 +134,7 @@ mod tests {
             Cut::Only(vec![3]),
             Cut::But(vec![1, 200]),
         ] {
-            for variant in Variant::all(3) {
+            for variant in Variant::always(3) {
                 let cut = cut.clone();
                 let place = Place {
                     variant,

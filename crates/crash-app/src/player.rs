@@ -24,7 +24,7 @@ use fastrand::Rng as Random;
 use crate::error::{AppError, AppResult};
 use crate::trace::Trace;
 use crate::tree::Tree;
-use crate::variant::Variant;
+use crate::variant::{Variant, WriteBack};
 
 /// A moment at which a crash may come.
 pub(crate) struct Moment<'a> {
@@ -95,12 +95,16 @@ fn play_with(
         number: 0,
         begun: 0,
         said: 0,
-        setup: trace.setup,
+        unseen: match variant.write_back {
+            WriteBack::Always(..) => trace.setup,
+            // The moments up to there are those of a run in which nothing is written.
+            WriteBack::Once(number) => trace.setup.max(number),
+        },
         over: false,
         tree: player.tree.clone(),
         audience,
     };
-    let mut random = Random::with_seed(variant.seed ^ 0x5ca1_ab1e);
+    let mut random = Random::with_seed(variant.seed() ^ 0x5ca1_ab1e);
     let mut refused = Vec::new();
     for (at, operation) in trace.operations.iter().enumerate() {
         stage.begun = at + 1;
@@ -115,7 +119,8 @@ fn play_with(
             Err(error) => refused.push(format!("{}: {error}", shortened(operation))),
         }
         if changes(operation) {
-            write_back(&mut player.mount, variant.schedule, &mut random, &mut stage)
+            let schedule = variant.schedule_after(at + 1);
+            write_back(&mut player.mount, schedule, &mut random, &mut stage)
                 .map_err(failed(at + 1))?;
         }
         if stage.over {
@@ -150,7 +155,7 @@ fn bytes_of(data: &Data, at: u64) -> Result<Vec<u8>> {
 }
 
 /// Whether an operation changes anything of which a crash may lose a part.
-fn changes(operation: &Operation) -> bool {
+pub(crate) fn changes(operation: &Operation) -> bool {
     !matches!(
         operation,
         Operation::Open(_)
@@ -197,7 +202,8 @@ struct Stage<'a, 'b> {
     number: usize,
     begun: usize,
     said: usize,
-    setup: usize,
+    /// The operations at the beginning whose moments the audience does not see.
+    unseen: usize,
     over: bool,
     tree: Rc<RefCell<Tree>>,
     audience: &'a mut (dyn FnMut(&Moment<'_>) -> bool + 'b),
@@ -208,7 +214,7 @@ impl Watcher for Stage<'_, '_> {
     fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
 
     fn at_rest(&mut self, mount: &Mount) {
-        if self.begun <= self.setup || self.over {
+        if self.begun <= self.unseen || self.over {
             return;
         }
         self.number += 1;

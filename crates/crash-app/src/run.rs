@@ -103,15 +103,14 @@ impl Program {
         // The shell's command holds the pipe's other end, so without this the pipe never ends.
         drop(shell);
         let status = self.wait(&mut child, output, recorder).map_err(&failed)?;
-        let reason = match status {
-            None => return Err(StepError::Stopped.into()),
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => status.to_string(),
-        };
-        Err(AppError::Program {
-            command: command.to_owned(),
-            reason,
-        })
+        match status {
+            None => Err(StepError::Stopped.into()),
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(AppError::Program {
+                command: command.to_owned(),
+                status,
+            }),
+        }
     }
 
     /// Waits for the end, and reads the output meanwhile. Processes that the program leaves running

@@ -1,6 +1,6 @@
 //! Recording a trace and repeating it, without a mount.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use backstitch_crash_core::closed::{self, Bounds};
 use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::frontier::Frontier;
 use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::operation::parse_script;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Kind};
@@ -21,13 +22,14 @@ use backstitch_vfs::{
     flags,
 };
 
-use crate::choose::choose;
+use crate::choose::{Job, choose};
 use crate::options::Options;
 use crate::place::Cut;
 use crate::player::{Moment, play};
 use crate::record::{Recorder, TracingLayout};
+use crate::summary::explored;
 use crate::trace::{Geometry, Start, Trace};
-use crate::variant::Variant;
+use crate::variant::{Variant, Variants, WriteBack};
 
 const GEOMETRY: Geometry = Geometry {
     size_bytes: 8 << 20,
@@ -166,9 +168,8 @@ fn tree(engine: &Engine) -> BTreeMap<String, String> {
 
 fn everything(optimisations: Optimisations) -> Variant {
     Variant {
-        schedule: Schedule::Everything,
+        write_back: WriteBack::Always(Schedule::Everything, 0),
         optimisations,
-        seed: 0,
     }
 }
 
@@ -219,7 +220,7 @@ fn a_cut_is_the_set_that_it_was_made_of() {
     let (trace, _engine) = recorded();
     let image = GEOMETRY.image(None, Ordering::SOFT).unwrap();
     let mut compared = 0;
-    for variant in Variant::all(3) {
+    for variant in Variants::new(&trace, 3).all {
         let mut visit = |moment: &Moment<'_>| {
             let Frontier { nodes, .. } = Frontier::new(&moment.mount.store, moment.mount.fork());
             let bounds = Bounds {
@@ -240,31 +241,122 @@ fn a_cut_is_the_set_that_it_was_made_of() {
     assert!(compared > 1000, "{compared}");
 }
 
+fn options(states: u64, seed: u64) -> Options {
+    Options {
+        ordering: Ordering::SOFT,
+        check: Check {
+            command: "true".into(),
+            timeout: Duration::from_secs(1),
+        },
+        states,
+        seed,
+        jobs: 1,
+        image: None,
+        command: String::new(),
+        replay_command: String::new(),
+        keep: None,
+        record: None,
+        stop: Arc::new(AtomicBool::new(false)),
+    }
+}
+
 #[test]
 fn the_same_seed_chooses_the_same_states() {
     let (trace, _engine) = recorded();
     let image = GEOMETRY.image(None, Ordering::SOFT).unwrap();
-    let chosen = |seed: u64| {
-        let options = Options {
-            ordering: Ordering::SOFT,
-            check: Check {
-                command: "true".into(),
-                timeout: Duration::from_secs(1),
-            },
-            states: 100,
-            seed,
-            jobs: 1,
-            image: None,
-            command: String::new(),
-            replay_command: String::new(),
-            keep: None,
-            record: None,
-            stop: Arc::new(AtomicBool::new(false)),
-        };
-        choose(&image, &trace, &options).unwrap().jobs
-    };
+    let chosen = |seed: u64| choose(&image, &trace, &options(100, seed)).unwrap().jobs;
     let first = chosen(1);
     assert_eq!(first.len(), 100);
     assert_eq!(first, chosen(1));
     assert_ne!(first, chosen(2));
+}
+
+/// A trace whose setup is the first of two scripts.
+fn scripted(setup: &str, script: &str) -> Trace {
+    let mut operations = parse_script(setup).unwrap();
+    let setup = operations.len();
+    operations.extend(parse_script(script).unwrap());
+    Trace {
+        geometry: GEOMETRY,
+        setup,
+        operations,
+        notes: Vec::new(),
+    }
+}
+
+/// What the file `file` holds in each of these states.
+fn contents(image: &Fork, trace: &Trace, ordering: Ordering, jobs: &[Job]) -> BTreeSet<Vec<u8>> {
+    let mut seen = BTreeSet::new();
+    for job in jobs {
+        let mut look = |moment: &Moment<'_>| {
+            if moment.number < job.place.moment {
+                return true;
+            }
+            let mut frontier = Frontier::new(&moment.mount.store, moment.mount.fork());
+            let included = job.place.cut.included(&frontier.nodes).unwrap();
+            let state = frontier.states.fork(&frontier.nodes, &included);
+            let engine = mounted(state, &Recorder::default());
+            let inode = engine.lookup(engine.root(), b"file").unwrap().inode;
+            let mut bytes = Vec::new();
+            engine.read(inode, 0, 1 << 20, &mut bytes).unwrap();
+            seen.insert(bytes);
+            false
+        };
+        play(image, trace, ordering, &job.place.variant, &mut look).unwrap();
+    }
+    seen
+}
+
+/// A new file whose name is written back before its contents, as while the program sleeps, is
+/// renamed over another one: for a while the name may lead to an empty file.
+#[test]
+fn a_pause_between_two_operations_is_found() {
+    let trace = scripted(
+        "creat file; write file 0 5; sync",
+        "creat tmp; write tmp 0 9; rename tmp file",
+    );
+    for ordering in [Ordering::SOFT, Ordering::INTERBUFFER] {
+        let image = GEOMETRY.image(None, ordering).unwrap();
+        let options = Options {
+            ordering,
+            ..options(1_000_000, 1)
+        };
+        let choice = choose(&image, &trace, &options).unwrap();
+        assert!(choice.is_exhaustive());
+        assert_eq!((choice.once, choice.once_of), (2, 2));
+        let said = explored(&options, &choice);
+        let end = "six schedules of write-back, and with everything written back once, after each of 2 operations";
+        assert!(
+            said.starts_with("exhaustive: ") && said.ends_with(end),
+            "{said}"
+        );
+        let lengths = |jobs: &[Job]| -> Vec<usize> {
+            let found = contents(&image, &trace, ordering, jobs);
+            let lengths: BTreeSet<usize> = found.iter().map(Vec::len).collect();
+            lengths.into_iter().collect()
+        };
+        assert_eq!(lengths(&choice.jobs), [0, 5, 9], "{ordering}");
+        // The states are in the order of their variants, the six schedules first.
+        let is_always = |job: &Job| matches!(job.place.variant.write_back, WriteBack::Always(..));
+        let always = choice.jobs.partition_point(is_always);
+        let without = lengths(&choice.jobs[..always]);
+        assert_eq!(without, [5, 9], "{ordering}");
+    }
+}
+
+#[test]
+fn a_long_program_is_not_called_exhaustive() {
+    let script = "chmod file 600; fsync file; ".repeat(40);
+    let trace = scripted("creat file; sync", &script);
+    let image = GEOMETRY.image(None, Ordering::SOFT).unwrap();
+    let options = options(1_000_000, 1);
+    let choice = choose(&image, &trace, &options).unwrap();
+    assert_eq!(choice.whole_moments, choice.moments);
+    assert_eq!((choice.once, choice.once_of), (64, 79));
+    assert!(!choice.is_exhaustive());
+    let said = explored(&options, &choice);
+    assert!(
+        said.starts_with("sampled ") && said.ends_with("after each of 64 out of 79 operations"),
+        "{said}"
+    );
 }

@@ -73,6 +73,10 @@ const NEW_FILE: &str = "creat f; write f 0 900";
 /// calls.
 const REPLACED: &str = "creat g; write g 0 700";
 const REPLACING: &str = "creat f; write f 0 900; rename f g";
+/// The same where the new file's name is on the disk before its contents: whatever may be written
+/// back was, while the program did something else.
+const REPLACED_LATER: &str = "creat g; write g 0 700; creat f";
+const REPLACING_LATER: &str = "write f 0 900; rename f g";
 /// A file that is recognised by its permissions, and a rename of it over another file.
 const RENAMED: (&str, &str) = ("creat f; creat g; chmod f 600", "rename f g");
 const RENAMED_MODE: u16 = 0o600;
@@ -131,6 +135,8 @@ pub struct Semantics {
     /// Whether a name that was replaced by a rename without an fsync can have neither the old
     /// contents nor the new ones.
     pub replacing_loses: bool,
+    /// The same where the file that is renamed was on the disk, empty, before it was written to.
+    pub replacing_later_loses: bool,
     /// What a rename over a name can show besides the state before it and the one after it.
     pub half_renamed: BTreeSet<Half>,
     /// The worst that a check finds in a state that a crash left.
@@ -198,11 +204,8 @@ pub fn measure(ordering: Ordering) -> Result<Semantics, Error> {
         let seen = contents(mount, "f")?.unwrap_or_default();
         Ok(seen.is_empty() || seen == written("creat g", NEW_FILE))
     })?;
-    let replacing_loses = !lab.always(When::During, REPLACED, REPLACING, &|mount| {
-        let seen = contents(mount, "g")?;
-        let (old, new) = (written("", REPLACED), written(REPLACED, REPLACING));
-        Ok([Some(old), Some(new)].contains(&seen))
-    })?;
+    let replacing_loses = lab.replacing_loses(REPLACED, REPLACING)?;
+    let replacing_later_loses = lab.replacing_loses(REPLACED_LATER, REPLACING_LATER)?;
     let half_renamed = lab.half_renamed()?;
     Ok(Semantics {
         ordering,
@@ -212,6 +215,7 @@ pub fn measure(ordering: Ordering) -> Result<Semantics, Error> {
         ordered,
         shows_stale,
         replacing_loses,
+        replacing_later_loses,
         half_renamed,
         left: lab.left,
         recovered: lab.recovered,
@@ -341,6 +345,17 @@ impl Lab {
             Ok(())
         })?;
         Ok(always)
+    }
+
+    /// Whether `g`, which the setup writes and the calls replace, can have neither the old bytes
+    /// nor the new ones.
+    fn replacing_loses(&mut self, setup: &str, calls: &str) -> Result<bool, Error> {
+        let (old, new) = (written("", setup), written(setup, calls));
+        let is_either = self.always(When::During, setup, calls, &|mount| {
+            let seen = contents(mount, "g")?;
+            Ok([Some(&old), Some(&new)].contains(&seen.as_ref()))
+        })?;
+        Ok(!is_either)
     }
 
     fn half_renamed(&mut self) -> Result<BTreeSet<Half>, Error> {

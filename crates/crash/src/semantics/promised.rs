@@ -33,6 +33,12 @@ impl Semantics {
             !brings_contents || !self.replacing_loses,
             "a file that was replaced by a new one has neither contents",
         );
+        // Where calls are on the disk in their order, the name of the new one changes nothing.
+        let brings_later = promises.scopes_are_atomic() && !promises.contents_may_be_stale;
+        must(
+            !brings_later || !self.replacing_later_loses,
+            "a file that was replaced by one whose name was on the disk before has neither contents",
+        );
         let worst = match promises.crash_leaves {
             CrashLeaves::Anything => Damage::Unreadable,
             CrashLeaves::Excess => Damage::Leaks,
@@ -87,7 +93,7 @@ mod tests {
             .filter(|what| what.ends_with("when it returns"));
         assert_eq!((calls.count(), under_sync.len()), (8, 8), "{under_sync:?}");
         let under_journal = broken(&soft, Ordering::JOURNAL_ORDERED);
-        assert_eq!(under_journal.len(), 3, "{under_journal:?}");
+        assert_eq!(under_journal.len(), 4, "{under_journal:?}");
         type Change = fn(&mut Semantics);
         let changes: [(Change, &str); 6] = [
             (|seen| seen.fsync_is_durable = false, "synced"),

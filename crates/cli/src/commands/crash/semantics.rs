@@ -106,11 +106,11 @@ fn row(ordering: Ordering) -> Result<Row> {
 
 fn table(rows: &[Row]) -> String {
     let mut text = "| mechanism | on the disk when the call returns | after `fsync` | order of calls kept | \
-                    a new file may show old blocks | replaced by a rename without `fsync` | `rename` over a \
-                    name | a crash leaves | after recovery | states | writes a file: made, renamed, removed | \
+                    a new file may show old blocks | replaced by a rename without `fsync` | the same, the \
+                    new name on the disk before its contents | `rename` over a name | a crash leaves | after recovery | states | writes a file: made, renamed, removed | \
                     mount after a crash, s, with a log of 4, 16, 64 MiB |\n"
         .to_owned();
-    text += &("|---".repeat(12) + "|\n");
+    text += &("|---".repeat(13) + "|\n");
     for row in rows {
         let seen = &row.semantics;
         let cells = [
@@ -119,10 +119,8 @@ fn table(rows: &[Row]) -> String {
             yes(seen.fsync_is_durable),
             some(&seen.ordered),
             yes(seen.shows_stale),
-            match seen.replacing_loses {
-                true => "can be lost".to_owned(),
-                false => "old or new".to_owned(),
-            },
+            replaced(seen.replacing_loses),
+            replaced(seen.replacing_later_loses),
             renamed(seen),
             left(seen),
             damage(seen.recovered).to_owned(),
@@ -137,6 +135,14 @@ fn table(rows: &[Row]) -> String {
 
 fn yes(is_so: bool) -> String {
     if is_so { "yes" } else { "no" }.to_owned()
+}
+
+fn replaced(loses: bool) -> String {
+    match loses {
+        true => "can be lost",
+        false => "old or new",
+    }
+    .to_owned()
 }
 
 /// Which of some things hold.
@@ -231,6 +237,7 @@ fn document(row: &Row) -> Value {
         "ordered": named(&seen.ordered),
         "shows_stale": seen.shows_stale,
         "replacing_loses": seen.replacing_loses,
+        "replacing_later_loses": seen.replacing_later_loses,
         "rename": renamed(seen),
         "left": left(seen),
         "recovered": damage(seen.recovered),

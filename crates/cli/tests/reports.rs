@@ -153,6 +153,61 @@ fn crash_app(bench: &Bench, words: &[&str]) -> Done {
 /// The file is made and renamed, with nothing before the rename that puts it onto the disk.
 const CARELESS: &str = "for n in 1 2 3; do echo $n > new; mv new f$n; done; sync f3";
 
+/// Under soft updates the name of the new file may lead to an empty file, if that was written back
+/// before its contents came. The program need not pause for that to be found.
+#[test]
+fn crash_app_finds_what_only_a_pause_of_the_program_leaves() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let program = [
+        "--setup",
+        "echo version zero > file; sync file",
+        "--run",
+        "echo version one > tmp; mv tmp file",
+        "--trace",
+        "trace",
+    ];
+    let check = ["--check", "grep -q version file"];
+    let done = crash_app(&bench, &[&program[..], &check].concat());
+    assert_eq!(done.code, 1, "{}{}", done.text(), done.stderr);
+    let text = done.text();
+    for part in [
+        "create tmp, had been written back before",
+        "--replay once",
+        "with everything written back once, after ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let line = text.lines().find_map(|line| line.split_once("--replay "));
+    let replay = ["--trace", "trace", "--replay", line.unwrap().1];
+    let again = crash_app(&bench, &[&replay[..], &check].concat());
+    assert_eq!(again.code, 1, "{}{}", again.text(), again.stderr);
+}
+
+#[test]
+fn crash_app_says_that_a_script_needs_its_whole_path() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    for (program, check) in [
+        ("sh save.sh", "true"),
+        ("./save.sh", "true"),
+        ("echo x > f", "sh check.sh"),
+    ] {
+        let done = crash_app(&bench, &["--run", program, "--check", check]);
+        assert_eq!(done.code, 1, "{program}, {check}: {}", done.text());
+        let hint = "needs its whole path, in double quotes";
+        assert!(
+            done.stderr.contains(hint),
+            "{program}, {check}: {}",
+            done.stderr
+        );
+    }
+}
+
 #[test]
 fn crash_app_counts_states_and_leaves_no_trace_about() {
     if !can_mount() {

@@ -95,6 +95,11 @@ fn notes(trace: &Trace, choice: &Choice) -> Vec<String> {
         ));
     }
     notes.push(
+        "Contents of files, and bits of bitmaps where there are many sets, are not taken in every combination: each set of the other \
+         changes is tried with no more of them than it needs, with all, with all but each one, and with each one alone."
+            .to_owned(),
+    );
+    notes.push(
         "The program ran once; what it would have done under another timing is not known. Its sync(2) and syncfs(2) do not reach a \
          mount of FUSE; its fsync(2) does."
             .to_owned(),

@@ -133,7 +133,7 @@ impl Check {
         let how = match status {
             Some(status) if status.success() => return Ok(Verdict::Good),
             Some(status) => match (status.code(), status.signal()) {
-                (Some(code @ (126 | 127)), _) => {
+                (Some(code), _) if is_missing(code, &output) => {
                     let reason = output.lines().last().unwrap_or("no such command");
                     return Err(StepError::Check {
                         command: self.command.clone(),
@@ -147,6 +147,12 @@ impl Check {
         };
         Ok(Verdict::Failed { how, output })
     }
+}
+
+/// Whether a shell ended with this because it did not find a command or a script of its own. dash
+/// ends with 2 where there is no script.
+fn is_missing(code: i32, output: &str) -> bool {
+    matches!(code, 126 | 127) || (code == 2 && output.starts_with("sh: 0: cannot open "))
 }
 
 /// Reads the output to its end, and keeps its first and last bytes.
@@ -235,7 +241,9 @@ mod tests {
 
     #[test]
     fn a_missing_command_is_no_verdict() {
-        let error = run("surely-no-such-command", 10.0).unwrap_err();
-        assert!(error.to_string().contains("cannot be run"), "{error}");
+        for command in ["surely-no-such-command", "sh surely-no-such-script.sh"] {
+            let error = run(command, 10.0).unwrap_err();
+            assert!(error.to_string().contains("cannot be run"), "{error}");
+        }
     }
 }

@@ -19,6 +19,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const WHAT: &str = "crash app";
+/// What to do where the shell does not find a script.
+const WHOLE_PATH: &str = "a program or a script of yours needs its whole path, in double quotes so that your shell knows it: \"sh $PWD/save.sh\"";
 
 /// Explore what a crash can leave of a program's files.
 ///
@@ -27,8 +29,8 @@ const WHAT: &str = "crash app";
 /// state is recovered and mounted, and the check judges it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Both commands are run by `sh -c`, with the mount as their directory, in $1 and in $BACKSTITCH_DIR. The check fails with any
-exit code but 0. It may write: each state is a copy. It also gets
+    after_help = "Both commands are run by `sh -c`, with the mount as their directory, in $1 and in $BACKSTITCH_DIR: a script of yours
+needs its whole path. The check fails with any exit code but 0. It may write: each state is a copy. It also gets
   $BACKSTITCH_OUTPUT       the path of a file with what the program had written to its standard output before the crash: what
                            it reported as done must be done. The program must not buffer that output.
 
@@ -42,11 +44,11 @@ Root is not needed where FUSE allows a user to mount.
 Exit status: 0 no failure found, 1 a failure found, the command could not run or changed nothing in its mount, 2 wrong usage.
 
 Examples:
-  backstitch crash app --run 'sh save.sh' --check 'sh check.sh'
-  backstitch crash app --ordering async --run ./program --check ./check --states 2000 --html report.html
-  backstitch crash app --setup 'sqlite3 db < schema.sql' --run ./insert --check 'sqlite3 db \"PRAGMA integrity_check\" | grep -qx ok'
-  backstitch crash app --run ./program --check ./check --trace program.trace
-  backstitch crash app --trace program.trace --check ./check --replay nothing/both/12/but-3 --keep state.img"
+  backstitch crash app --run \"sh $PWD/save.sh\" --check \"sh $PWD/check.sh\"
+  backstitch crash app --ordering async --run $PWD/program --check $PWD/check --states 2000 --html report.html
+  backstitch crash app --setup \"sqlite3 db < $PWD/schema.sql\" --run $PWD/insert --check 'sqlite3 db \"PRAGMA integrity_check\" | grep -qx ok'
+  backstitch crash app --run $PWD/program --check $PWD/check --trace program.trace
+  backstitch crash app --trace program.trace --check $PWD/check --replay nothing/both/12/but-3 --keep state.img"
 )]
 pub(crate) struct Args {
     /// The consistency mechanism, as mount --ordering takes it
@@ -226,14 +228,18 @@ fn failed(error: AppError) -> Error {
     let shown = Error::failed(WHAT, place, why);
     match error {
         AppError::Mount(_) => shown.hint("without root, fusermount3 (Debian package fuse3) mounts"),
+        // What a shell ends with where there is no such command or script.
+        AppError::Program { status, .. } if matches!(status.code(), Some(2 | 126 | 127)) => {
+            shown.hint(format!("it is run by `sh -c` in the mount: {WHOLE_PATH}"))
+        }
         AppError::Program { .. } => shown
             .hint("it is run by `sh -c` in the mount; let it end with `|| true` where it may fail"),
         AppError::NoState { .. } => {
             shown.hint("take the state from a report on the same trace, with the same --ordering")
         }
-        AppError::Step(StepError::Check { .. }) => {
-            shown.hint("CMD is run by `sh -c` in the mounted state, which is also in $1")
-        }
+        AppError::Step(StepError::Check { .. }) => shown.hint(format!(
+            "CMD is run by `sh -c` in the mounted state, which is also in $1: {WHOLE_PATH}"
+        )),
         _ => shown,
     }
 }

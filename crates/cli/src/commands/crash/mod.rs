@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   backstitch crash fs --workload ace:1,random:100
   backstitch crash ablate --site name-after-inode
-  backstitch crash app --run ./program --check ./check
+  backstitch crash app --run $PWD/program --check $PWD/check
   backstitch crash record --base before.img --log writes.log disk.img /run/rec
   backstitch crash device --base before.img --log writes.log --check ./check
   backstitch crash semantics --ordering soft,journal=ordered

@@ -7,7 +7,7 @@
 use backstitch_layout::{
     BlockNumber, Error, FreeSpaceReader, GroupNumber, InodeNumber, Step, Structure,
 };
-use backstitch_ordering::{PatchId, Volume};
+use backstitch_ordering::{PatchId, User, Volume};
 use backstitch_unixfs::bitmap::Bits;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
 use backstitch_unixfs::{Fault, PatchIds, Run, bitmap};
@@ -32,6 +32,14 @@ impl Space for ExtFormat {
 
     fn reserved_blocks(&self) -> u64 {
         self.sb.r_blocks_count
+    }
+
+    /// Root, the user that the superblock names, and the group where that is not root's.
+    fn may_use_reserve(&self, user: User) -> bool {
+        let group = u32::from(self.sb.reserved_gid);
+        user.uid == 0
+            || user.uid == u32::from(self.sb.reserved_uid)
+            || group != 0 && user.gid == group
     }
 
     fn overhead_blocks(&self) -> u64 {

@@ -342,7 +342,7 @@ impl Attributes<'_> {
         if old != BlockNumber::NONE && is_atomic && is_own(v.read(old)?) {
             return Ok(BlockPlan::InPlace(contents));
         }
-        match self.format.pick_single(v, number, picks)? {
+        match self.pick_single(v, number, picks)? {
             Some(block) => Ok(BlockPlan::Fresh(block, contents)),
             None => Err(self.no_blocks()),
         }

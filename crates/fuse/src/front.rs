@@ -14,7 +14,7 @@ use crate::turns::Turns;
 use crate::waiters::Waiters;
 use backstitch_vfs::{
     Attributes, Engine, FileType, InodeNumber, LayoutError, NewInode, OpenFile, Result,
-    SetAttributes, flags,
+    SetAttributes, User, flags,
 };
 use fuser::{
     FileAttr, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry,
@@ -249,7 +249,8 @@ impl Front {
             let before = self.engine.attributes(inode)?;
             set.permissions = privileges::after_change(&before, caller);
         }
-        let done = self.engine.set_attributes(inode, &set);
+        let engine = self.engine.for_user(Some(caller.user()));
+        let done = engine.set_attributes(inode, &set);
         self.in_sync(&[inode], &[], done)
     }
 
@@ -268,8 +269,13 @@ impl Front {
     }
 
     /// A write with what its flags ask for besides.
+    ///
+    /// Pages that the kernel writes out of its cache are nobody's: it does not say who changed
+    /// them, and that program was told long ago that they are written. So these may take what is
+    /// reserved for root, as they may where Linux's own ext2 writes a hole of a mapped file.
     pub(crate) fn write_with_flags(
         &self,
+        user: User,
         inode: InodeNumber,
         offset_bytes: u64,
         data: &[u8],
@@ -283,7 +289,10 @@ impl Front {
             true if flags.0 & libc::O_APPEND == 0 => {
                 return Err(LayoutError::NotPermitted.into());
             }
-            _ => self.engine.write(inode, offset_bytes, data)?,
+            _ => {
+                let engine = self.engine.for_user((!is_mapped).then_some(user));
+                engine.write(inode, offset_bytes, data)?
+            }
         };
         if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.clear_after_write(inode)?;

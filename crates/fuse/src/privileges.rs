@@ -8,7 +8,7 @@
 //! File capabilities (`security.capability`) need nothing here: the kernel removes the attribute
 //! itself.
 
-use backstitch_vfs::{Attributes, FileType};
+use backstitch_vfs::{Attributes, FileType, User};
 use std::fs;
 
 const SET_USER_ID: u16 = 0o4000;
@@ -30,6 +30,14 @@ impl Caller {
     /// Whether the caller is taken to have every capability.
     pub fn is_privileged(self) -> bool {
         self.uid == 0
+    }
+
+    /// For whom an operation is done that may take space.
+    pub fn user(self) -> User {
+        User {
+            uid: self.uid,
+            gid: self.gid,
+        }
     }
 
     /// Whether the caller may make inodes immutable or append-only, or no longer so.

@@ -4,7 +4,7 @@ use crate::convert::{FOREVER, allocation, errno, no_entry, rename_mode, requeste
 use crate::front::Front;
 use crate::page_buffer::PageBuffer;
 use crate::privileges::Caller;
-use backstitch_vfs::{FileType, LayoutError, Seek, SetAttributes};
+use backstitch_vfs::{FileType, ForUser, LayoutError, Seek, SetAttributes};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
     INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
@@ -39,6 +39,13 @@ fn requested(time: TimeOrNow) -> backstitch_vfs::Timestamp {
         // The same clock as for what changes by itself: times must not go back between them.
         TimeOrNow::Now => backstitch_vfs::now(),
         TimeOrNow::SpecificTime(time) => requested_time(time),
+    }
+}
+
+impl Front {
+    /// The engine's operations that may take space, for who asks.
+    fn for_caller(&self, request: &Request) -> ForUser<'_> {
+        self.engine.for_user(Some(caller(request).user()))
     }
 }
 
@@ -173,7 +180,7 @@ impl Filesystem for Front {
         self.reply_created(
             "mknod",
             dir,
-            self.engine.create(dir, name.as_bytes(), &new),
+            self.for_caller(request).create(dir, name.as_bytes(), &new),
             reply,
         );
     }
@@ -194,7 +201,7 @@ impl Filesystem for Front {
         self.reply_created(
             "mkdir",
             dir,
-            self.engine.create(dir, name.as_bytes(), &new),
+            self.for_caller(request).create(dir, name.as_bytes(), &new),
             reply,
         );
     }
@@ -231,7 +238,7 @@ impl Filesystem for Front {
         self.reply_created(
             "symlink",
             dir,
-            self.engine.create(dir, name.as_bytes(), &new),
+            self.for_caller(request).create(dir, name.as_bytes(), &new),
             reply,
         );
     }
@@ -252,9 +259,9 @@ impl Filesystem for Front {
             return reply.error(Errno::EINVAL);
         };
         let (from, to) = (self.nodes.inode(parent), self.nodes.inode(new_parent));
-        let done = self
-            .engine
-            .rename(from, name.as_bytes(), to, new_name.as_bytes(), mode);
+        let done =
+            self.for_caller(request)
+                .rename(from, name.as_bytes(), to, new_name.as_bytes(), mode);
         Self::reply_empty("rename", from, self.in_sync(&[], &[from, to], done), reply);
     }
 
@@ -272,7 +279,8 @@ impl Filesystem for Front {
         self.reply_created(
             "link",
             dir,
-            self.engine.link(inode, dir, new_name.as_bytes()),
+            self.for_caller(request)
+                .link(inode, dir, new_name.as_bytes()),
             reply,
         );
     }
@@ -369,7 +377,8 @@ impl Filesystem for Front {
             true => self.control.enter_write_back(inode),
             false => self.control.enter(request),
         };
-        match self.write_with_flags(inode, offset, data, write_flags, flags) {
+        let user = caller(request).user();
+        match self.write_with_flags(user, inode, offset, data, write_flags, flags) {
             Ok(written) => reply.written(written as u32),
             Err(error) => {
                 reply.error(errno("write", inode, &error));
@@ -529,7 +538,7 @@ impl Filesystem for Front {
         let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
-        let done = self.remove_xattr(inode, name.as_bytes());
+        let done = self.remove_xattr(caller(request), inode, name.as_bytes());
         let done = self.in_sync(&[inode], &[], done);
         Self::reply_empty("removexattr", inode, done, reply);
     }
@@ -590,7 +599,9 @@ impl Filesystem for Front {
         let Some(how) = allocation(mode) else {
             return reply.error(Errno::EOPNOTSUPP);
         };
-        let mut done = self.engine.allocate(inode, how, offset, length);
+        let mut done = self
+            .for_caller(request)
+            .allocate(inode, how, offset, length);
         if done.is_ok() && !caller(request).is_privileged() {
             done = self.clear_after_write(inode);
         }
@@ -640,7 +651,7 @@ impl Filesystem for Front {
         let (from, to) = (self.nodes.inode(from), self.nodes.inode(to));
         let len = len.min(MAX_COPY_BYTES);
         let copied = self
-            .engine
+            .for_caller(request)
             .copy_range(from, from_offset, to, to_offset, len);
         let copied = copied.and_then(|copied| {
             if !caller(request).is_privileged() {

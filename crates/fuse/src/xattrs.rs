@@ -88,11 +88,17 @@ impl Front {
     }
 
     /// Takes an attribute away.
-    pub(crate) fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+    pub(crate) fn remove_xattr(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
         self.check_there_are_some()?;
         check_name(name)?;
         self.check_acl_shows(name)?;
-        self.engine.remove_xattr(inode, name)
+        let engine = self.engine.for_user(Some(caller.user()));
+        engine.remove_xattr(inode, name)
     }
 
     /// Sets an attribute. An access ACL set from outside the file's group takes set-group-ID with
@@ -124,7 +130,8 @@ impl Front {
         }
         check_name(name)?;
         self.check_acl_shows(name)?;
-        self.engine.set_xattr(inode, name, value, mode)?;
+        let engine = self.engine.for_user(Some(caller.user()));
+        engine.set_xattr(inode, name, value, mode)?;
         if name == ACCESS_ACL
             && let Some(permissions) =
                 privileges::after_acl(&self.engine.attributes(inode)?, caller)

@@ -46,6 +46,6 @@ pub use mechanism::{
 };
 pub use number::BlockNumber;
 pub use operation::{Moment, New, NewAttributes, Operation, Place, Range};
-pub use volume::{NewObject, Volume};
+pub use volume::{NewObject, User, Volume};
 
 pub use backstitch_store::{BlockClass, BlockKind, Change, Miss, PatchId, Seal, VolumeId};

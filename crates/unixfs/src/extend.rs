@@ -96,7 +96,7 @@ impl<F: Format> UnixFs<F> {
         };
         loop {
             let mut picks = Picks(taken.clone());
-            let run = (self.format).pick_run(v, number, purpose, goal, want, grows, &picks)?;
+            let run = self.pick_run(v, number, purpose, goal, want, grows, &picks)?;
             if run.len == 0 {
                 return Err(self.no_blocks());
             }
@@ -105,7 +105,7 @@ impl<F: Format> UnixFs<F> {
             picks.0.push(run);
             let mut indirects = SmallVec::new();
             for _ in 0..needed {
-                match self.format.pick_single(v, number, &picks)? {
+                match self.pick_single(v, number, &picks)? {
                     Some(block) => {
                         picks.0.push(Run {
                             start: block,

@@ -236,7 +236,9 @@ impl<F: Format> FileSystem for UnixFs<F> {
         let units = self.format.units_per_pointer();
         let block_bytes = u64::from(self.format.block_size()) * units;
         let blocks = 4 * len_bytes.div_ceil(block_bytes) * units + BESIDES;
+        // Later it is written for no user, so the reserve must not be needed.
         let free = self.format.free_blocks_in_wholes();
+        let free = free.saturating_sub(self.format.reserved_blocks());
         let most_bytes = self.format.max_file_bytes_at_once();
         self.read_only.is_none() && end_bytes <= most_bytes && free >= blocks
     }

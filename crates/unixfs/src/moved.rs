@@ -91,7 +91,7 @@ impl<F: Format> UnixFs<F> {
             });
             let (to, is_marked) = match left {
                 Some(place) => (place.block, true),
-                None => match self.format.pick_single(v, number, &picks)? {
+                None => match self.pick_single(v, number, &picks)? {
                     Some(block) => (block, false),
                     None => return Ok(stay),
                 },

@@ -280,9 +280,7 @@ impl<F: Format> UnixFs<F> {
                 true => 1,
                 false => (new.target.len() as u64).div_ceil(self.block_size() as u64),
             };
-            let run = self
-                .format
-                .pick_run(v, number, purpose, goal, want, false, &picks)?;
+            let run = self.pick_run(v, number, purpose, goal, want, false, &picks)?;
             if run.len < want {
                 return Err(self.no_blocks());
             }

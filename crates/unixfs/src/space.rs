@@ -8,7 +8,7 @@ use backstitch_layout::{BlockNumber, Error, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::Volume;
 
 use crate::fault::Fault;
-use crate::format::Format;
+use crate::format::{Format, Picks, Purpose};
 use crate::rules::{Rule, holds};
 use crate::state::UnixFs;
 use crate::state::patches::PatchIds;
@@ -16,6 +16,60 @@ use backstitch_blocks::bitmap::Bits;
 use backstitch_blocks::runs::Run;
 
 impl<F: Format> UnixFs<F> {
+    /// How many free blocks a step may take. Reserved ones are only for those who
+    /// [may use them](crate::format::Space::may_use_reserve), and for what no user asked for.
+    pub(crate) fn allowed_blocks(&self, v: &Volume<'_>) -> u64 {
+        match v.user() {
+            Some(user) if !self.format.may_use_reserve(user) => {
+                (self.format.free_blocks()).saturating_sub(self.format.reserved_blocks())
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// As [`Space::pick_run`](crate::format::Space::pick_run), of what the step may take.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn pick_run(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        purpose: Purpose,
+        goal: BlockNumber,
+        want: u64,
+        grows: bool,
+        picks: &Picks,
+    ) -> Step<Run> {
+        let allowed = self.allowed_blocks(v).saturating_sub(picks.count());
+        let want = match want > allowed {
+            true => allowed - allowed % self.format.units_per_pointer(),
+            false => want,
+        };
+        if want == 0 {
+            return Ok(Run {
+                start: goal,
+                len: 0,
+            });
+        }
+        (self.format).pick_run(v, inode, purpose, goal, want, grows, picks)
+    }
+
+    /// As [`Space::pick_single`](crate::format::Space::pick_single), of what the step may take.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pick_single(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        picks: &Picks,
+    ) -> Step<Option<BlockNumber>> {
+        let allowed = self.allowed_blocks(v).saturating_sub(picks.count());
+        match allowed < self.format.units_per_pointer() {
+            true => Ok(None),
+            false => self.format.pick_single(v, inode, picks),
+        }
+    }
+
     /// Marks free blocks as used; the bitmaps must be in memory. Appends the patches.
     pub fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
         self.track_blocks(run);

@@ -84,7 +84,13 @@ impl<F: Format> UnixFs<F> {
             replaces,
             completes: None,
         };
-        match self.plan_tail(v, tail, wanted as u32)? {
+        let plan = self.plan_tail(v, tail, wanted as u32)?;
+        // Where it moves, what it leaves becomes free: a reserve is short of that only until then.
+        let is_allowed = self.allowed_blocks(v) >= wanted.saturating_sub(tail.len);
+        if !is_allowed && matches!(plan, Tail::Grows(_) | Tail::Moves { .. }) {
+            return Err(self.no_blocks());
+        }
+        match plan {
             Tail::Stays | Tail::Shrinks(_) => Ok(None),
             Tail::Grows(more) => {
                 checked_run(&self.format, more)?;

@@ -44,6 +44,7 @@ mod drive;
 mod ending;
 mod engine;
 mod error;
+mod for_user;
 mod gather;
 mod gathered;
 mod groups;
@@ -70,11 +71,12 @@ pub use backstitch_layout::{
     SetAttributes, SetXattrMode, Structure, Timestamp, flags,
 };
 pub use backstitch_mechanisms::Ordering;
-pub use backstitch_ordering::{GroupError, GroupId};
+pub use backstitch_ordering::{GroupError, GroupId, User};
 pub use backstitch_session::log::default_ordering;
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use for_user::ForUser;
 pub use observer::Observer;
 pub use open_file::OpenFile;
 pub use options::{LEAST_CACHE_BYTES, MountOptions, RecoveryReport, now};

@@ -1,10 +1,7 @@
 //! The operations on names and inodes.
 
 use backstitch_layout::operations;
-use backstitch_layout::{
-    AccessTimes, Attributes, FileSystemStatistics, InodeNumber, NewInode, Rename, RenameMode,
-    SetAttributes, SetXattrMode,
-};
+use backstitch_layout::{AccessTimes, Attributes, FileSystemStatistics, InodeNumber};
 
 use crate::engine::Engine;
 use crate::{Result, under};
@@ -60,17 +57,6 @@ impl Engine {
         self.run(None, |fs, v, _| fs.attributes(v, inode))
     }
 
-    /// Changes attributes.
-    ///
-    /// # Errors
-    /// `EFBIG`, `EROFS`, …
-    pub fn set_attributes(&self, inode: InodeNumber, set: &SetAttributes) -> Result<Attributes> {
-        self.run(
-            Some(operations::set_attributes(inode, set)),
-            |fs, v, now| fs.set_attributes(v, inode, set, now),
-        )
-    }
-
     /// Moves an inode's access time after a read, where `rule` says so. An error is not reported to
     /// the caller.
     pub fn touch_accessed(&self, inode: InodeNumber, rule: AccessTimes) {
@@ -83,52 +69,6 @@ impl Engine {
         if let Err(error) = moved {
             tracing::debug!("access time of inode {inode}: {error}");
         }
-    }
-
-    /// Makes an inode of any type with a name, and takes a reference on it.
-    ///
-    /// # Errors
-    /// `EEXIST`, `ENOSPC`, …
-    pub fn create(
-        &self,
-        directory: InodeNumber,
-        name: &[u8],
-        new: &NewInode<'_>,
-    ) -> Result<Attributes> {
-        self.bound_chain(directory)?;
-        let mut core = self.core.lock();
-        self.end_gathering(&mut core);
-        let operation = Some(operations::create(directory, name, new));
-        let made = self.run_in(&mut core, operation, |fs, v, now| {
-            let inode = fs.create(v, directory, name, new, now)?;
-            v.tell_made(u64::from(inode.0));
-            fs.hold(inode);
-            fs.attributes(v, inode)
-        })?;
-        // A loss of the file that had this number before does not concern the new one.
-        core.gathered.forget_loss(made.inode);
-        Ok(made)
-    }
-
-    /// Gives an inode another name, and takes a reference on it.
-    ///
-    /// # Errors
-    /// `EEXIST`, `EMLINK`, `EPERM` for directories, …
-    pub fn link(
-        &self,
-        inode: InodeNumber,
-        directory: InodeNumber,
-        name: &[u8],
-    ) -> Result<Attributes> {
-        self.bound_chain(directory)?;
-        self.run(
-            Some(operations::link(inode, directory, name)),
-            |fs, v, now| {
-                fs.link(v, inode, directory, name, now)?;
-                fs.hold(inode);
-                fs.attributes(v, inode)
-            },
-        )
     }
 
     /// Takes a name away.
@@ -157,33 +97,6 @@ impl Engine {
         .map(drop)
     }
 
-    /// Moves a name.
-    ///
-    /// # Errors
-    /// As rename(2) has them.
-    pub fn rename(
-        &self,
-        from: InodeNumber,
-        from_name: &[u8],
-        to: InodeNumber,
-        to_name: &[u8],
-        mode: RenameMode,
-    ) -> Result<()> {
-        let rename = Rename {
-            from,
-            from_name,
-            to,
-            to_name,
-            mode,
-        };
-        self.bound_chain(from)?;
-        self.bound_chain(to)?;
-        self.run(Some(operations::rename(&rename)), |fs, v, now| {
-            fs.rename(v, &rename, now)
-        })
-        .map(drop)
-    }
-
     /// What a symlink points to.
     ///
     /// # Errors
@@ -206,35 +119,6 @@ impl Engine {
     /// `EIO`, `EUCLEAN`.
     pub fn list_xattrs(&self, inode: InodeNumber) -> Result<Vec<u8>> {
         self.run(None, |fs, v, _| fs.list_xattrs(v, inode))
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// `EEXIST`, `ENODATA`, `ENOSPC`, `EOPNOTSUPP`.
-    pub fn set_xattr(
-        &self,
-        inode: InodeNumber,
-        name: &[u8],
-        value: &[u8],
-        mode: SetXattrMode,
-    ) -> Result<()> {
-        let operation = operations::set_xattr(inode, name, Some(value));
-        self.run(Some(operation), |fs, v, now| {
-            fs.set_xattr(v, inode, name, Some(value), mode, now)
-        })
-    }
-
-    /// Takes an extended attribute away.
-    ///
-    /// # Errors
-    /// `ENODATA`, `EOPNOTSUPP`.
-    pub fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
-        let mode = SetXattrMode::Replace;
-        let operation = operations::set_xattr(inode, name, None);
-        self.run(Some(operation), |fs, v, now| {
-            fs.set_xattr(v, inode, name, None, mode, now)
-        })
     }
 
     /// What `statfs` shows.

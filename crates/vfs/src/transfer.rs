@@ -4,15 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, Buffer, DeviceError};
-use backstitch_layout::operations;
-use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
+use backstitch_layout::{InodeNumber, Piece, Seek};
 use backstitch_ordering::{PatchId, VolumeId};
 use backstitch_store::BlockClass;
 use parking_lot::MutexGuard;
 
 use crate::Result;
 use crate::engine::{Core, Engine};
-use crate::taken::Taken;
 
 /// Bytes of one step of a write at most: bounds the time under the lock.
 const STEP_BYTES: u64 = 1 << 20;
@@ -27,7 +25,7 @@ pub(crate) const LONG_BYTES: usize = 32 << 10;
 /// How long to wait for other threads' reads before looking again.
 const OTHERS_READ: Duration = Duration::from_micros(20);
 /// The largest piece of `copy_range` at a time.
-const COPY_BYTES: usize = 1 << 20;
+pub(crate) const COPY_BYTES: usize = 1 << 20;
 
 /// What an [`fsync`](Engine::fsync) has to wait for.
 #[derive(Debug)]
@@ -116,114 +114,12 @@ impl Engine {
         Ok((at, from_device))
     }
 
-    /// Writes into a file, all of `data`, or fewer bytes where space ran out on the way.
-    ///
-    /// # Errors
-    /// `ENOSPC`, `EFBIG`, `EROFS`, where nothing could be written.
-    pub fn write(&self, inode: InodeNumber, offset_bytes: u64, data: &[u8]) -> Result<usize> {
-        let mut core = self.core.lock();
-        if self.gather(&mut core, inode, offset_bytes, data) {
-            return Ok(data.len());
-        }
-        let mut done = 0;
-        let mut taken: Option<Taken> = None;
-        while done < data.len() {
-            let at = offset_bytes + done as u64;
-            let rest = &data[done..];
-            let step = &rest[..rest.len().min(self.write_step_bytes)];
-            let operation = Some(operations::write(inode, at, step));
-            let written = self.run_in(&mut core, operation, |fs, v, now| {
-                if taken.is_none() && step.len() >= LONG_BYTES {
-                    // Taken only now, when there is room in memory.
-                    taken = Some(Taken::new(&self.slabs, self.block_bytes, at, step, 0));
-                }
-                match &taken {
-                    Some(taken) => taken.lend(v, |v, step| fs.write(v, inode, at, step, now)),
-                    None => fs.write(v, inode, at, step, now),
-                }
-            });
-            match written {
-                Ok(0) => break,
-                Ok(written) => {
-                    core.note_written(inode, at, written);
-                    done += written;
-                    taken = taken.and_then(|taken| taken.without(written));
-                }
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-            if done < data.len() {
-                // A long write takes turns with others.
-                MutexGuard::bump(&mut core);
-            } else {
-                let end_bytes = offset_bytes.saturating_add(done as u64);
-                core.gathered.begin_after(inode, end_bytes);
-            }
-        }
-        Ok(done)
-    }
-
-    /// Reserves, punches or zeroes a range.
-    ///
-    /// # Errors
-    /// `ENOSPC`, `EFBIG`, `EOPNOTSUPP`.
-    pub fn allocate(
-        &self,
-        inode: InodeNumber,
-        how: Allocate,
-        offset_bytes: u64,
-        len_bytes: u64,
-    ) -> Result<()> {
-        let operation = operations::allocate(inode, how, offset_bytes, len_bytes);
-        self.run(Some(operation), |fs, v, now| {
-            fs.allocate(v, inode, how, offset_bytes, len_bytes, now)
-        })
-    }
-
     /// The next data or hole.
     ///
     /// # Errors
     /// `ENXIO` where there is none.
     pub fn seek(&self, inode: InodeNumber, offset_bytes: u64, what: Seek) -> Result<u64> {
         self.run(None, |fs, v, _| fs.seek(v, inode, offset_bytes, what))
-    }
-
-    /// Copies a range from one file to another (or within one). Returns how much, less than asked
-    /// at the end of `from`.
-    ///
-    /// # Errors
-    /// As reading and writing, where nothing could be copied.
-    pub fn copy_range(
-        &self,
-        from: InodeNumber,
-        from_offset: u64,
-        to: InodeNumber,
-        to_offset: u64,
-        len_bytes: u64,
-    ) -> Result<u64> {
-        let mut buffer = Vec::new();
-        let mut done = 0;
-        while done < len_bytes {
-            buffer.clear();
-            let len = usize::try_from(len_bytes - done)
-                .unwrap_or(COPY_BYTES)
-                .min(COPY_BYTES);
-            self.read(from, from_offset + done, len, &mut buffer)?;
-            if buffer.is_empty() {
-                break;
-            }
-            match self.write(to, to_offset + done, &buffer) {
-                Ok(written) => {
-                    done += written as u64;
-                    if written < buffer.len() {
-                        break;
-                    }
-                }
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
     }
 
     /// Puts a file (or a directory's names) onto stable storage, and every name of it that is not

@@ -165,8 +165,14 @@ const REFUSED_VALUED: &[(&str, &str)] = &[
         "sb",
         "backstitch fsck finds and restores a superblock from its backups",
     ),
-    ("resuid", "the reserved blocks are root's"),
-    ("resgid", "the reserved blocks are root's"),
+    (
+        "resuid",
+        "the superblock says who may use reserved blocks besides root; tune2fs -u sets it",
+    ),
+    (
+        "resgid",
+        "the superblock says which group may use reserved blocks; tune2fs -g sets it",
+    ),
     ("usrjquota", "quotas are not implemented"),
     ("grpjquota", "quotas are not implemented"),
     ("jqfmt", "quotas are not implemented"),

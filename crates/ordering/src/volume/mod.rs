@@ -27,6 +27,15 @@ pub struct NewObject {
     pub names: Vec<PatchId>,
 }
 
+/// The user that an operation is done for. Groups other than the first one are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user.
+    pub uid: u32,
+    /// The user's first group.
+    pub gid: u32,
+}
+
 /// What a layout works on during one step: the store, the volume's mechanism, and the time.
 pub struct Volume<'a> {
     pub(crate) store: &'a mut Store,
@@ -44,6 +53,8 @@ pub struct Volume<'a> {
     slab: Option<Arc<Slab>>,
     /// What the step is about; `None` where it changes nothing.
     operation: Option<Operation<'a>>,
+    /// Whom the step is done for; `None` where no user asked for it.
+    user: Option<User>,
     /// Which of several volumes of one store it is, in the tokens of what it watches.
     tag: u8,
     /// What the mechanisms of volumes on this one want on stable storage before the caller is
@@ -76,6 +87,7 @@ impl<'a> Volume<'a> {
             is_hidden: false,
             slab: None,
             operation: None,
+            user: None,
             tag: 0,
             wanted_above: Vec::new(),
             stated_by: Vec::new(),
@@ -106,6 +118,7 @@ impl<'a> Volume<'a> {
             is_hidden: false,
             slab: self.slab.clone(),
             operation: self.operation,
+            user: self.user,
             tag,
             wanted_above: Vec::new(),
             stated_by: Vec::new(),
@@ -151,6 +164,16 @@ impl<'a> Volume<'a> {
         self.operation = Some(operation);
         operation.tell(self.store, self.now);
         self.mechanism.begin(operation);
+    }
+
+    /// The step is done for a user, who may not take the space that is kept for root.
+    pub fn set_user(&mut self, user: Option<User>) {
+        self.user = user;
+    }
+
+    /// Whom the step is done for; `None` where no user asked for it: it may take all space.
+    pub fn user(&self) -> Option<User> {
+        self.user
     }
 
     /// Tells the store's watcher that the operation made the object with this number.

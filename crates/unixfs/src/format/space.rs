@@ -2,7 +2,7 @@
 
 use backstitch_blocks::bitmap::Bits;
 use backstitch_layout::{BlockNumber, FreeSpaceReader, GroupNumber, InodeNumber, Step};
-use backstitch_ordering::{PatchId, Volume};
+use backstitch_ordering::{PatchId, User, Volume};
 use smallvec::SmallVec;
 
 use crate::state::patches::PatchIds;
@@ -25,6 +25,11 @@ impl Picks {
     /// The end of the picked run that a block is in.
     pub fn end_if_taken(&self, block: BlockNumber) -> Option<BlockNumber> {
         self.0.iter().find(|r| r.contains(block)).map(|r| r.end())
+    }
+
+    /// How many blocks they are.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|r| r.len).sum()
     }
 
     /// Where the next picked run begins, behind a block.
@@ -88,8 +93,12 @@ pub trait Space {
     fn end_block(&self) -> BlockNumber {
         BlockNumber(self.blocks_count())
     }
-    /// Blocks that only root may use.
+    /// Free blocks that only users may take who [may use the reserve](Self::may_use_reserve).
     fn reserved_blocks(&self) -> u64;
+    /// Whether a user may take the last free blocks, those that are reserved.
+    fn may_use_reserve(&self, user: User) -> bool {
+        user.uid == 0
+    }
     /// Blocks that files can never have.
     fn overhead_blocks(&self) -> u64;
     /// How many inodes there are, free ones with them.

@@ -354,7 +354,7 @@ fn what_comes_after_umount_8_finds_everything() {
     let name_of = |round: u8| format!("file{round}");
     let fill = |round: u8| {
         let mut mount = backstitch();
-        mount.args(["mount", "-o", "flush_ms=700"]);
+        mount.args(["mount", "-o", "flush_ms=200"]);
         run(mount.arg(image.path()).arg(&dir)).expect_success();
         for earlier in 0..round {
             assert!(dir.join(name_of(earlier)).exists(), "file {earlier}");

@@ -221,9 +221,11 @@ fn what_lies_in_the_mount_or_is_its_image_is_no_output() {
     bench.shell(
         "ln -s mnt/link.trace link; echo old > mnt/old; ln -s mnt/old old; ln -s a.img image",
     );
+    bench.line("mkfs -q -s 1M other.img").good();
     for (output, why) in [
         ("mnt/x.trace", "in the mount"),
         ("old", "symbolic link"),
+        ("other.img", "it holds an ext2"),
         ("a.img", "the mounted image"),
         ("image", "symbolic link"),
         ("mnt", "directory"),

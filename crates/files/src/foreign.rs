@@ -80,12 +80,27 @@ const EXPLORERS_UUID: [u8; 16] = [7; 16];
 /// of a command: that is probably a mistake. A file that the explorer made before may be replaced,
 /// and so may a copy of `original`.
 pub fn refuse_output(what: &str, path: &Path, original: Option<&Path>) -> Result<()> {
+    refuse_holding(what, path, original, false)
+}
+
+/// The same of a file that the caller has locked.
+pub fn refuse_locked_output(what: &str, path: &Path) -> Result<()> {
+    refuse_holding(what, path, None, true)
+}
+
+fn refuse_holding(
+    what: &str,
+    path: &Path,
+    original: Option<&Path>,
+    beside_writers: bool,
+) -> Result<()> {
     if !path.is_file() {
         return Ok(());
     }
     let open = |path: &Path| {
         let read_only = DeviceOptions {
             read_only: true,
+            beside_writers,
             ..DeviceOptions::default()
         };
         open_device(what, path, read_only)

@@ -220,9 +220,12 @@ impl Order {
 /// later change of the same scope.
 #[cold]
 pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order, besides: &[PatchId]) -> Vec<Id> {
-    let is_used = |one: &Handed| order.counts(graph, one.id) && after.contains(&one.id);
-    let (handed, later): (Vec<Handed>, Vec<Handed>) = HANDED.take().into_iter().partition(is_used);
+    let is_used = |one: &Handed| after.contains(&one.id);
+    let (used, later): (Vec<Handed>, Vec<Handed>) = HANDED.take().into_iter().partition(is_used);
     HANDED.set(later);
+    let handed: Vec<Handed> = (used.into_iter())
+        .filter(|one| order.counts(graph, one.id))
+        .collect();
     if handed.is_empty() {
         return Vec::new();
     }

@@ -43,7 +43,6 @@ fn an_image_in_use_is_called_that_with_its_directory() {
     mount.bench.shell("echo x > f");
     for line in [
         "ls a.img",
-        "info a.img",
         "cp f a.img:/",
         "mkfs a.img",
         "mkfs --force -s 1M a.img",

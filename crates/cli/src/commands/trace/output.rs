@@ -38,7 +38,6 @@ impl Output {
         if taken.device == Some(within) {
             return Err(Error::at_path(COMMAND, path, IN_THE_MOUNT));
         }
-        foreign::refuse_output(COMMAND, path, None)?;
         // A symlink is not followed by this. What is recorded is for nobody else to read.
         let mut options = OpenOptions::new();
         let made = options.write(true).create_new(true).mode(0o600).open(path);
@@ -62,6 +61,7 @@ impl Output {
         }
         if seen.is_file() {
             output.lock()?;
+            foreign::refuse_locked_output(COMMAND, path)?;
         }
         Ok(output)
     }

@@ -99,37 +99,38 @@ fn is_called_by_mount_fuse(words: &[OsString]) -> bool {
 /// `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means nothing
 /// here. Its `-f` is not ours: it asks to do everything but mount.
 fn mount_helper_words(words: Vec<OsString>) -> Vec<OsString> {
-    let mut out: Vec<OsString> = Vec::new();
-    let mut given = words.into_iter();
-    out.extend(given.next());
-    out.extend(["mount".into(), "--helper".into()]);
-    while let Some(word) = given.next() {
-        match word.to_str() {
-            Some("-s" | "-n" | "-v") => {}
-            Some("-f") => out.push("--fake".into()),
-            Some("-t" | "-N") => drop(given.next()),
-            Some("-o") => {
-                out.push(word);
-                out.extend(given.next());
-            }
-            _ => out.push(word),
-        }
-    }
-    out
+    let renamed = ("-f", "--fake");
+    helper_words(words, &["mount", "--helper"], &["-s", "-n", "-v"], renamed)
 }
 
 /// What umount(8) says to its helpers, `umount.TYPE DIR [-flnrv] [-N NAMESPACE] [-t TYPE]`, without
 /// what means nothing here.
 fn umount_helper_words(words: Vec<OsString>) -> Vec<OsString> {
+    let renamed = ("-l", "--lazy");
+    helper_words(words, &["umount"], &["-f", "-n", "-r", "-v"], renamed)
+}
+
+/// The words of mount(8) or umount(8) to a helper as those of a command: without the options that
+/// mean nothing here, and with one that has another name. The value of `-o` is left alone.
+fn helper_words(
+    words: Vec<OsString>,
+    command: &[&str],
+    without: &[&str],
+    (old, new): (&str, &str),
+) -> Vec<OsString> {
     let mut out: Vec<OsString> = Vec::new();
     let mut given = words.into_iter();
     out.extend(given.next());
-    out.push("umount".into());
+    out.extend(command.iter().map(OsString::from));
     while let Some(word) = given.next() {
         match word.to_str() {
-            Some("-f" | "-n" | "-r" | "-v") => {}
-            Some("-l") => out.push("--lazy".into()),
+            Some(text) if without.contains(&text) => {}
+            Some(text) if text == old => out.push(new.into()),
             Some("-t" | "-N") => drop(given.next()),
+            Some("-o") => {
+                out.push(word);
+                out.extend(given.next());
+            }
             _ => out.push(word),
         }
     }

@@ -502,13 +502,10 @@ fn serve(
         )?;
     }
     engine.on_memory_free(crate::allocator::give_back);
-    let engine = {
-        let served = Arc::downgrade(&engine);
-        drop(engine);
-        served
-    };
+    let served = Arc::downgrade(&engine);
+    drop(engine);
     signals.unmount_on_arrival(mounted.unmounter(), mounted.ender(), move || {
-        if let Some(Err(error)) = engine.upgrade().map(|engine| engine.sync()) {
+        if let Some(Err(error)) = served.upgrade().map(|engine| engine.sync()) {
             tracing::error!(%error, "not everything could be written");
         }
     });

@@ -4,7 +4,7 @@ mod foreign;
 
 use backstitch_files::named::may_name_partition;
 use backstitch_files::size;
-use backstitch_fuse::Squash;
+use backstitch_fuse::{IoUring, Squash};
 use backstitch_vfs::{AccessTimes, LEAST_CACHE_BYTES, Optimisations};
 use std::fmt;
 use std::path::PathBuf;
@@ -68,6 +68,8 @@ pub(crate) struct Options {
     pub(crate) execute: bool,
     /// Threads that serve requests.
     pub(crate) threads: usize,
+    /// Whether requests come by io_uring.
+    pub(crate) io_uring: IoUring,
     pub(crate) writeback_cache: bool,
     /// Extended attributes can be asked for and set.
     pub(crate) xattrs: bool,
@@ -170,6 +172,7 @@ impl Default for Options {
             writeback_cache: false,
             xattrs: true,
             report_once: false,
+            io_uring: IoUring::default(),
             reclaim_wait_seconds: None,
             discard: false,
             without_journal: false,
@@ -229,7 +232,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "flush_ms" | "partition"
         | "offset" | "sizelimit" | "reclaim_wait" | "threads" | "ordering" | "journal_dev"
-        | "log_device" | "atomic" | "stack" => {
+        | "log_device" | "atomic" | "stack" | "io_uring" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ => {
@@ -300,6 +303,14 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
         }
         "journal_dev" | "log_device" => options.journal_device = Some(value.into()),
         "stack" => options.stack = Some(value.into()),
+        "io_uring" => {
+            options.io_uring = match value {
+                "auto" => IoUring::Auto,
+                "off" => IoUring::Off,
+                "required" => IoUring::Required,
+                _ => return Err(bad("one of auto, off, required")),
+            };
+        }
         "threads" => {
             let threads = value
                 .parse()

@@ -1,11 +1,11 @@
 //! Between the engine's types and FUSE's.
 
-use backstitch_vfs::{Allocate, Attributes, Error, FileType, InodeNumber, RenameMode, Timestamp};
-use fuser::{Errno, FileAttr, Generation, INodeNo, RenameFlags};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use backstitch_fuse_protocol::abi::{fuse_attr, fuse_entry_out};
+use backstitch_fuse_protocol::{Errno, NodeId};
+use backstitch_vfs::{Allocate, Attributes, Error, InodeNumber, RenameMode, Timestamp};
 
 /// How long the kernel may keep what it is told: longer than any mount lives.
-pub const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+pub const FOREVER_SECONDS: u64 = u32::MAX as u64;
 
 /// Translates inode numbers to FUSE's node ids and back: the root is 1 there, whatever the layout
 /// calls it.
@@ -32,78 +32,39 @@ impl Nodes {
 
     /// The inode behind a node id. An id that no inode can have becomes inode 0, which no file
     /// system has.
-    pub fn inode(self, node: INodeNo) -> InodeNumber {
+    pub fn inode(self, node: NodeId) -> InodeNumber {
         InodeNumber(u32::try_from(self.swap(node.0)).unwrap_or(0))
     }
 
     /// The node id of an inode.
-    pub fn node(self, inode: InodeNumber) -> INodeNo {
-        INodeNo(self.swap(u64::from(inode.0)))
+    pub fn node(self, inode: InodeNumber) -> NodeId {
+        NodeId(self.swap(u64::from(inode.0)))
     }
-}
-
-/// FUSE's name for a file type.
-pub fn file_type(file_type: FileType) -> fuser::FileType {
-    match file_type {
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-        FileType::CharacterDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-    }
-}
-
-/// A moment as the standard library has it. Moments it cannot hold become 1970.
-pub fn system_time(time: Timestamp) -> SystemTime {
-    let whole = Duration::from_secs(time.seconds.unsigned_abs());
-    let seconds = if time.seconds < 0 {
-        UNIX_EPOCH.checked_sub(whole)
-    } else {
-        UNIX_EPOCH.checked_add(whole)
-    };
-    seconds
-        .and_then(|t| t.checked_add(Duration::from_nanos(u64::from(time.nanoseconds))))
-        .unwrap_or(UNIX_EPOCH)
 }
 
 /// The moment that a request states.
-///
-/// fuser 0.18 makes of the kernel's (−2 s, +0.8 s) the moment −2.8 s instead of −1.2 s; this takes
-/// it back, so that times before 1970 keep their fraction.
-pub fn requested_time(time: SystemTime) -> Timestamp {
-    let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (
-            i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            after.subsec_nanos(),
-        ),
-        Err(before) => {
-            let before = before.duration();
-            (
-                0_i64.saturating_sub_unsigned(before.as_secs()),
-                before.subsec_nanos(),
-            )
-        }
-    };
+pub fn requested_time(seconds: u64, nanoseconds: u32) -> Timestamp {
     Timestamp {
-        seconds,
+        seconds: seconds.cast_signed(),
         nanoseconds,
     }
 }
 
-/// What `stat` is to show, under the node id that FUSE knows the inode by.
-pub fn file_attributes(node: INodeNo, attributes: &Attributes) -> FileAttr {
-    FileAttr {
-        ino: node,
+/// What `stat` is to show, under the number that it is to show the inode by.
+pub fn file_attributes(number: u64, attributes: &Attributes) -> fuse_attr {
+    let (accessed, modified, changed) =
+        (attributes.accessed, attributes.modified, attributes.changed);
+    fuse_attr {
+        ino: number,
         size: attributes.size_bytes,
         blocks: attributes.sectors,
-        atime: system_time(attributes.accessed),
-        mtime: system_time(attributes.modified),
-        ctime: system_time(attributes.changed),
-        crtime: UNIX_EPOCH,
-        kind: file_type(attributes.file_type),
-        perm: attributes.permissions,
+        atime: accessed.seconds.cast_unsigned(),
+        mtime: modified.seconds.cast_unsigned(),
+        ctime: changed.seconds.cast_unsigned(),
+        atimensec: accessed.nanoseconds,
+        mtimensec: modified.nanoseconds,
+        ctimensec: changed.nanoseconds,
+        mode: attributes.file_type.mode_bits() | u32::from(attributes.permissions),
         nlink: attributes.links,
         uid: attributes.uid,
         gid: attributes.gid,
@@ -113,29 +74,24 @@ pub fn file_attributes(node: INodeNo, attributes: &Attributes) -> FileAttr {
     }
 }
 
-/// The inode's generation, as entry replies want it.
-pub fn generation(attributes: &Attributes) -> Generation {
-    Generation(u64::from(attributes.generation))
+/// What a name leads to, and may be remembered.
+pub fn entry(node: NodeId, generation: u32, attributes: fuse_attr) -> fuse_entry_out {
+    fuse_entry_out {
+        nodeid: node.0,
+        generation: u64::from(generation),
+        entry_valid: FOREVER_SECONDS,
+        attr_valid: FOREVER_SECONDS,
+        entry_valid_nsec: 0,
+        attr_valid_nsec: 0,
+        attr: attributes,
+    }
 }
 
-/// A reply's attributes that say "no such name, and remember that": a node id of 0.
-pub fn no_entry() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
+/// That there is no such name, which may be remembered too.
+pub fn no_entry() -> fuse_entry_out {
+    fuse_entry_out {
+        entry_valid: FOREVER_SECONDS,
+        ..Default::default()
     }
 }
 
@@ -145,21 +101,22 @@ pub fn errno(operation: &str, inode: InodeNumber, error: &Error) -> Errno {
     if matches!(number, libc::EIO | libc::EUCLEAN) {
         tracing::error!(%inode, %error, "{operation} failed");
     }
-    Errno::from_i32(number)
+    Errno::from_raw_os_error(number)
 }
 
 /// What `renameat2` flags ask for; `None` if nothing we know.
-pub fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
+pub fn rename_mode(flags: u32) -> Option<RenameMode> {
     match flags {
-        f if f.is_empty() => Some(RenameMode::Replace),
-        RenameFlags::RENAME_NOREPLACE => Some(RenameMode::NoReplace),
-        RenameFlags::RENAME_EXCHANGE => Some(RenameMode::Exchange),
+        0 => Some(RenameMode::Replace),
+        libc::RENAME_NOREPLACE => Some(RenameMode::NoReplace),
+        libc::RENAME_EXCHANGE => Some(RenameMode::Exchange),
         _ => None,
     }
 }
 
 /// What `fallocate` modes ask for; `None` if nothing we know.
-pub fn allocation(mode: i32) -> Option<Allocate> {
+pub fn allocation(mode: u32) -> Option<Allocate> {
+    let mode = mode.cast_signed();
     let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
     match mode & !libc::FALLOC_FL_KEEP_SIZE {
         0 => Some(Allocate::Reserve { keep_size }),
@@ -172,16 +129,17 @@ pub fn allocation(mode: i32) -> Option<Allocate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backstitch_vfs::FileType;
 
     #[test]
     fn the_root_and_one_are_swapped() {
         let nodes = Nodes::new(InodeNumber(2));
-        assert_eq!(nodes.node(InodeNumber(2)), INodeNo(1));
-        assert_eq!(nodes.inode(INodeNo(1)), InodeNumber(2));
-        assert_eq!(nodes.node(InodeNumber(1)), INodeNo(2));
-        assert_eq!(nodes.inode(INodeNo(2)), InodeNumber(1));
-        assert_eq!(nodes.node(InodeNumber(11)), INodeNo(11));
-        assert_eq!(nodes.inode(INodeNo(u64::MAX)), InodeNumber(0));
+        assert_eq!(nodes.node(InodeNumber(2)), NodeId(1));
+        assert_eq!(nodes.inode(NodeId(1)), InodeNumber(2));
+        assert_eq!(nodes.node(InodeNumber(1)), NodeId(2));
+        assert_eq!(nodes.inode(NodeId(2)), InodeNumber(1));
+        assert_eq!(nodes.node(InodeNumber(11)), NodeId(11));
+        assert_eq!(nodes.inode(NodeId(u64::MAX)), InodeNumber(0));
     }
 
     #[test]
@@ -190,47 +148,66 @@ mod tests {
             seconds: -2,
             nanoseconds: 800_000_000,
         };
-        let shown = system_time(time);
-        assert_eq!(
-            UNIX_EPOCH.duration_since(shown).unwrap(),
-            Duration::from_millis(1200)
-        );
-        // What fuser makes of a request with (-2, 800,000,000).
-        let from_fuser = UNIX_EPOCH - Duration::new(2, 800_000_000);
-        assert_eq!(requested_time(from_fuser), time);
+        let attributes = Attributes {
+            modified: time,
+            ..attributes()
+        };
+        let shown = file_attributes(12, &attributes);
+        assert_eq!(requested_time(shown.mtime, shown.mtimensec), time);
     }
 
     #[test]
-    fn extreme_times_do_not_panic() {
-        for seconds in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX] {
-            for nanoseconds in [0, 999_999_999] {
-                let _ = requested_time(system_time(Timestamp {
-                    seconds,
-                    nanoseconds,
-                }));
-            }
+    fn the_type_is_in_the_mode() {
+        let shown = file_attributes(12, &attributes());
+        assert_eq!((shown.ino, shown.mode), (12, 0o100_640));
+        let found = entry(NodeId(12), 7, shown);
+        assert_eq!((found.nodeid, found.generation), (12, 7));
+        assert_eq!(no_entry().nodeid, 0);
+    }
+
+    fn attributes() -> Attributes {
+        let time = Timestamp::default();
+        Attributes {
+            inode: InodeNumber(12),
+            generation: 7,
+            file_type: FileType::Regular,
+            permissions: 0o640,
+            links: 1,
+            uid: 10,
+            gid: 20,
+            device_number: 0,
+            size_bytes: 0,
+            sectors: 0,
+            block_size_bytes: 4096,
+            accessed: time,
+            modified: time,
+            changed: time,
+            created: None,
+            flags: 0,
         }
     }
 
     #[test]
     fn rename_flags() {
-        assert_eq!(rename_mode(RenameFlags::empty()), Some(RenameMode::Replace));
+        assert_eq!(rename_mode(0), Some(RenameMode::Replace));
         assert_eq!(
-            rename_mode(RenameFlags::RENAME_NOREPLACE),
+            rename_mode(libc::RENAME_NOREPLACE),
             Some(RenameMode::NoReplace)
         );
         assert_eq!(
-            rename_mode(RenameFlags::RENAME_EXCHANGE),
+            rename_mode(libc::RENAME_EXCHANGE),
             Some(RenameMode::Exchange)
         );
-        let both = RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_EXCHANGE;
+        let both = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
         assert_eq!(rename_mode(both), None);
-        assert_eq!(rename_mode(RenameFlags::RENAME_WHITEOUT), None);
+        assert_eq!(rename_mode(libc::RENAME_WHITEOUT), None);
     }
 
     #[test]
     fn allocation_modes() {
-        let (keep, punch) = (libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_PUNCH_HOLE);
+        let number = i32::cast_unsigned;
+        let keep = number(libc::FALLOC_FL_KEEP_SIZE);
+        let punch = number(libc::FALLOC_FL_PUNCH_HOLE);
         assert_eq!(allocation(0), Some(Allocate::Reserve { keep_size: false }));
         assert_eq!(
             allocation(keep),
@@ -238,7 +215,7 @@ mod tests {
         );
         assert_eq!(allocation(keep | punch), Some(Allocate::PunchHole));
         assert_eq!(allocation(punch), None);
-        let zero = libc::FALLOC_FL_ZERO_RANGE;
+        let zero = number(libc::FALLOC_FL_ZERO_RANGE);
         assert_eq!(
             allocation(zero),
             Some(Allocate::ZeroRange { keep_size: false })
@@ -247,6 +224,6 @@ mod tests {
             allocation(zero | keep),
             Some(Allocate::ZeroRange { keep_size: true })
         );
-        assert_eq!(allocation(libc::FALLOC_FL_COLLAPSE_RANGE), None);
+        assert_eq!(allocation(number(libc::FALLOC_FL_COLLAPSE_RANGE)), None);
     }
 }

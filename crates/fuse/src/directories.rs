@@ -1,14 +1,31 @@
 //! Reading directories, with and without the attributes of what they name.
 
-use crate::convert::{FOREVER, errno, file_type, generation};
+use crate::convert::{entry, errno};
 use crate::front::Front;
+use backstitch_fuse_protocol::{Directory, DirectoryList, Errno, Reply};
 use backstitch_vfs::{DirectoryEntry, FileType, InodeNumber};
-use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 impl Front {
-    pub(crate) fn read_directory(&self, dir: InodeNumber, cookie: u64, mut reply: ReplyDirectory) {
+    /// Answers with the entries behind a cookie, in at most `most` bytes.
+    pub(crate) fn read_directory(
+        &self,
+        dir: InodeNumber,
+        cookie: u64,
+        most: u32,
+        reply: Reply<Directory>,
+    ) {
+        reply.entries(most as usize, |list| self.list(dir, cookie, list));
+        if cookie == 0 {
+            self.touch_directory(dir);
+        }
+    }
+
+    fn list(
+        &self,
+        dir: InodeNumber,
+        cookie: u64,
+        list: &mut DirectoryList<'_>,
+    ) -> Result<(), Errno> {
         // Entries without a type need their inodes, which cannot be read while the engine hands out
         // entries.
         let mut untyped: Vec<(InodeNumber, u64, Vec<u8>)> = Vec::new();
@@ -19,11 +36,11 @@ impl Front {
                 entry.file_type
             };
             match known {
-                Some(kind) if untyped.is_empty() => !reply.add(
-                    INodeNo(u64::from(entry.inode.0)),
+                Some(kind) if untyped.is_empty() => list.add(
+                    u64::from(entry.inode.0),
                     entry.next_cookie,
-                    file_type(kind),
-                    OsStr::from_bytes(entry.name),
+                    kind.mode_bits(),
+                    entry.name,
                 ),
                 _ => {
                     untyped.push((entry.inode, entry.next_cookie, entry.name.to_vec()));
@@ -31,50 +48,37 @@ impl Front {
                 }
             }
         });
+        read.map_err(|error| errno("readdir", dir, &error))?;
         for (inode, next_cookie, name) in untyped {
             let Ok(attributes) = self.engine.attributes(inode) else {
                 continue;
             };
-            let number = INodeNo(u64::from(inode.0));
-            let kind = file_type(attributes.file_type);
-            if reply.add(number, next_cookie, kind, OsStr::from_bytes(&name)) {
+            let mode = attributes.file_type.mode_bits();
+            if !list.add(u64::from(inode.0), next_cookie, mode, &name) {
                 break;
             }
         }
-        match read {
-            Ok(()) => reply.ok(),
-            Err(error) => return reply.error(errno("readdir", dir, &error)),
-        }
-        if cookie == 0 {
-            self.touch_directory(dir);
-        }
+        Ok(())
     }
 
+    /// As [`read_directory`](Self::read_directory), with attributes.
     pub(crate) fn read_directory_plus(
         &self,
         dir: InodeNumber,
         cookie: u64,
-        mut reply: ReplyDirectoryPlus,
+        most: u32,
+        reply: Reply<Directory>,
     ) {
-        let read =
-            self.engine
-                .read_directory_plus(dir, cookie, &mut |entry: &DirectoryEntry, a| {
-                    let node = self.nodes.node(entry.inode);
-                    let attributes = self.show(node, a);
-                    let name = OsStr::from_bytes(entry.name);
-                    !reply.add(
-                        node,
-                        entry.next_cookie,
-                        name,
-                        &FOREVER,
-                        &attributes,
-                        generation(a),
-                    )
-                });
-        match read {
-            Ok(()) => reply.ok(),
-            Err(error) => return reply.error(errno("readdirplus", dir, &error)),
-        }
+        reply.entries(most as usize, |list| {
+            let mut add = |found: &DirectoryEntry<'_>, attributes: &_| {
+                let node = self.nodes.node(found.inode);
+                let shown = self.show(node.0, attributes);
+                let entry = entry(node, attributes.generation, shown);
+                list.add_plus(&entry, found.next_cookie, found.name)
+            };
+            let read = self.engine.read_directory_plus(dir, cookie, &mut add);
+            read.map_err(|error| errno("readdirplus", dir, &error))
+        });
         if cookie == 0 {
             self.touch_directory(dir);
         }

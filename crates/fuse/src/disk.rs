@@ -14,32 +14,30 @@
 //! (What is written through a shared mapping reaches us when the kernel writes it back: before the
 //! next `fsync`, in no order.)
 
+use crate::convert::{FOREVER_SECONDS, entry};
 use crate::session::{self, Ender, MountError, Unmounter};
 use backstitch_device::write_log::LoggingDevice;
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
-use fuser::{
-    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, Session, SessionACL, TimeOrNow, WriteFlags,
+use backstitch_fuse_protocol::abi::{
+    self, fuse_attr, fuse_attr_out, fuse_fallocate_in, fuse_kstatfs, fuse_read_in, fuse_setattr_in,
+    fuse_write_in,
+};
+use backstitch_fuse_protocol::{
+    self as protocol, Attributes, Data, Directory, Empty, Entry, Errno, Filesystem, IoUring,
+    MountOptions, NodeId, Offer, Open, Reply, Request, Session, SessionOptions, Statfs, Written,
+    Xattr,
 };
 use rustix::fs::FallocateFlags;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The largest write that the kernel may send in one request.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
-/// Requests are logged one at a time; more threads would only wait.
-const THREADS: usize = 2;
-/// Nothing about the two files ever changes.
-const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-const ROOT: INodeNo = INodeNo(1);
-const DISK: INodeNo = INodeNo(2);
-const MARK: INodeNo = INodeNo(3);
+const ROOT: NodeId = NodeId(1);
+const DISK: NodeId = NodeId(2);
+const MARK: NodeId = NodeId(3);
 
 /// The name of the device's file.
 pub const DISK_NAME: &str = "disk";
@@ -117,88 +115,97 @@ pub fn spawn(
     let files = DiskFile {
         device,
         about,
-        ended: Some(told.clone()),
+        ended: told.clone(),
     };
-    let session = Session::new(files, &dir, &config(image));
-    let session = session.map_err(|error| refused(session::plain(error)))?;
-    let background = session.spawn().map_err(refused)?;
-    // As in `session`: fuser would unmount by name when this is dropped.
-    std::mem::forget(background);
+    let connection = protocol::mount(&dir, &mount_options(image)).map_err(refused)?;
+    Session::new(files, connection, SESSION)
+        .and_then(Session::start)
+        .map_err(|error| session::given_up(&dir, error))?;
     let ender = Ender::new(told);
     Ok(MountedDisk { dir, ended, ender })
 }
 
-fn config(image: &str) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(session::source_name(image)),
-        MountOption::CUSTOM("subtype=backstitch".into()),
-        MountOption::RW,
-        MountOption::NoDev,
-        MountOption::NoSuid,
-        MountOption::NoExec,
-        MountOption::NoAtime,
-    ];
-    config.acl = SessionACL::Owner;
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
-    config
+/// Requests are logged one at a time: more threads would only wait, and io_uring would bring them
+/// no sooner.
+const SESSION: SessionOptions = SessionOptions {
+    max_write_bytes: MAX_WRITE_BYTES,
+    max_background: 16,
+    max_read_ahead_bytes: 128 << 10,
+    threads: 2,
+    threads_per_queue: 0,
+    io_uring: IoUring::Off,
+};
+
+fn mount_options(image: &str) -> MountOptions {
+    MountOptions {
+        source: image.to_owned(),
+        subtype: session::SUBTYPE.into(),
+        read_only: false,
+        devices: false,
+        set_user_id: false,
+        execute: false,
+        access_times: false,
+        synchronous: false,
+        synchronous_names: false,
+        allow_other: false,
+        check_permissions: false,
+        more: Vec::new(),
+    }
 }
 
 /// The two files.
 struct DiskFile {
     device: Arc<dyn Disk>,
     about: serde_json::Value,
-    ended: Option<Sender<()>>,
+    ended: Sender<()>,
 }
 
 impl DiskFile {
-    fn attributes(&self, node: INodeNo) -> Option<FileAttr> {
-        let (kind, perm, nlink, size) = match node {
-            ROOT => (FileType::Directory, 0o755, 2, 0),
-            DISK => (FileType::RegularFile, 0o600, 1, self.device.size_bytes()),
-            MARK => (FileType::RegularFile, 0o200, 1, 0),
+    fn attributes(&self, node: NodeId) -> Option<fuse_attr> {
+        let (mode, nlink, size) = match node {
+            ROOT => (0o040_755, 2, 0),
+            DISK => (0o100_600, 1, self.device.size_bytes()),
+            MARK => (0o100_200, 1, 0),
             _ => return None,
         };
-        Some(FileAttr {
-            ino: node,
+        Some(fuse_attr {
+            ino: node.0,
             size,
             blocks: size.div_ceil(512),
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
+            mode,
             nlink,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            rdev: 0,
             blksize: 4096,
-            flags: 0,
+            ..Default::default()
         })
     }
 
     /// What `stat` shows, or that there is no such file.
-    fn reply_attributes(&self, node: INodeNo, reply: ReplyAttr) {
+    fn reply_attributes(&self, node: NodeId, reply: Reply<Attributes>) {
         match self.attributes(node) {
-            Some(attributes) => reply.attr(&FOREVER, &attributes),
-            None => reply.error(Errno::ENOENT),
+            Some(attributes) => reply.attributes(&fuse_attr_out {
+                attr_valid: FOREVER_SECONDS,
+                attr_valid_nsec: 0,
+                dummy: 0,
+                attr: attributes,
+            }),
+            None => reply.error(Errno::NOENT),
         }
     }
 
-    fn read_disk(&self, offset: u64, size: u32) -> Result<Vec<u8>, DeviceError> {
+    fn read_disk(&self, offset: u64, space: &mut [u8]) -> Result<usize, Errno> {
         let rest = self.device.size_bytes().saturating_sub(offset);
-        let len = u64::from(size).min(rest) as usize;
-        let mut bytes = vec![0; len];
-        self.device.read(offset, &mut bytes)?;
-        Ok(bytes)
+        let len = (space.len() as u64).min(rest) as usize;
+        let done = self.device.read(offset, &mut space[..len]);
+        done.map_err(|error| failed("read", &error))?;
+        Ok(len)
     }
 
     fn write_disk(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let end = offset.checked_add(data.len() as u64);
         if end.is_none_or(|end| end > self.device.size_bytes()) {
-            return Err(Errno::ENOSPC);
+            return Err(Errno::NOSPC);
         }
         let request = WriteRequest {
             offset_bytes: offset,
@@ -218,16 +225,16 @@ impl DiskFile {
     }
 
     /// Holes are discards; zeros are written; blocks that are there already need no allocation.
-    fn allocate(&self, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
-        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+    fn allocate(&self, offset: u64, length: u64, mode: u32) -> Result<(), Errno> {
+        let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
         if end > self.device.size_bytes() {
-            return Err(Errno::ENOSPC);
+            return Err(Errno::NOSPC);
         }
-        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let mode = FallocateFlags::from_bits_retain(mode);
         if mode.contains(FallocateFlags::PUNCH_HOLE) {
             return match self.device.discard(offset, length) {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(Errno::EOPNOTSUPP),
+                Ok(false) => Err(Errno::OPNOTSUPP),
                 Err(error) => Err(failed("discard", &error)),
             };
         }
@@ -244,16 +251,16 @@ impl DiskFile {
         if (mode - FallocateFlags::KEEP_SIZE).is_empty() {
             return Ok(());
         }
-        Err(Errno::EOPNOTSUPP)
+        Err(Errno::OPNOTSUPP)
     }
 }
 
 fn failed(operation: &str, error: &DeviceError) -> Errno {
     tracing::error!(operation, %error, "the recorder fails");
-    Errno::EIO
+    Errno::IO
 }
 
-fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
+fn reply_empty(done: Result<(), Errno>, reply: Reply<Empty>) {
     match done {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(errno),
@@ -261,111 +268,77 @@ fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
 }
 
 impl Filesystem for DiskFile {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+    fn negotiate(&mut self, _offer: &Offer) -> u64 {
         // Never FUSE_WRITEBACK_CACHE: see the head of this file. Never FUSE_ASYNC_DIO: see "What
-        // the kernel keeps" in the crate's documentation. This cannot fail: the value is within
-        // what fuser takes.
-        let _ = config.set_max_write(MAX_WRITE_BYTES);
-        Ok(())
+        // the kernel keeps" in the crate's documentation.
+        0
     }
 
-    fn destroy(&mut self) {
-        if let Some(ended) = self.ended.take() {
-            // Nobody may be waiting any more; then nobody needs to know.
-            let _ = ended.send(());
-        }
+    fn ended(&self) {
+        // Nobody may be waiting any more; then nobody needs to know.
+        let _ = self.ended.send(());
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let node = match name.to_str() {
-            Some(DISK_NAME) if parent == ROOT => DISK,
-            Some(MARK_NAME) if parent == ROOT => MARK,
-            _ => return reply.error(Errno::ENOENT),
+    fn lookup(&self, request: &Request, name: &[u8], reply: Reply<Entry>) {
+        let node = match name {
+            name if name == DISK_NAME.as_bytes() && request.node == ROOT => DISK,
+            name if name == MARK_NAME.as_bytes() && request.node == ROOT => MARK,
+            _ => return reply.error(Errno::NOENT),
         };
         match self.attributes(node) {
-            Some(attributes) => reply.entry(&FOREVER, &attributes, Generation(0)),
-            None => reply.error(Errno::ENOENT),
+            Some(attributes) => reply.entry(&entry(node, 0, attributes)),
+            None => reply.error(Errno::NOENT),
         }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _fh: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        self.reply_attributes(node, reply);
+    fn getattr(&self, request: &Request, reply: Reply<Attributes>) {
+        self.reply_attributes(request.node, reply);
     }
 
-    fn setattr(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        _accessed: Option<TimeOrNow>,
-        _modified: Option<TimeOrNow>,
-        _changed: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _created: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let resized = size.is_some_and(|size| node == DISK && size != self.device.size_bytes());
-        if resized || mode.is_some() || uid.is_some() || gid.is_some() {
-            return reply.error(Errno::EPERM);
+    fn setattr(&self, request: &Request, set: &fuse_setattr_in, reply: Reply<Attributes>) {
+        let node = request.node;
+        let given = |bit: u32| set.valid & bit != 0;
+        let resized =
+            given(abi::FATTR_SIZE) && node == DISK && set.size != self.device.size_bytes();
+        if resized || given(abi::FATTR_MODE | abi::FATTR_UID | abi::FATTR_GID) {
+            return reply.error(Errno::PERM);
         }
         // `echo … > mark` cuts the file first; times are nobody's business.
         self.reply_attributes(node, reply);
     }
 
-    fn open(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let flags = match node {
-            DISK => FopenFlags::FOPEN_NOFLUSH,
-            _ => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH,
+    fn open(&self, request: &Request, _flags: u32, reply: Reply<Open>) {
+        let flags = match request.node {
+            DISK => abi::FOPEN_NOFLUSH,
+            _ => abi::FOPEN_DIRECT_IO | abi::FOPEN_NOFLUSH,
         };
-        reply.opened(FileHandle(0), flags);
+        reply.opened(0, flags);
     }
 
-    fn read(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        if node != DISK {
+    fn release(&self, _request: &Request, _handle: u64, reply: Reply<Empty>) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _request: &Request, reply: Reply<Open>) {
+        reply.opened(0, 0);
+    }
+
+    fn releasedir(&self, _request: &Request, _handle: u64, reply: Reply<Empty>) {
+        reply.ok();
+    }
+
+    fn read(&self, request: &Request, read: &fuse_read_in, reply: Reply<Data>) {
+        if request.node != DISK {
             return reply.data(&[]);
         }
-        match self.read_disk(offset, size) {
-            Ok(bytes) => reply.data(&bytes),
-            Err(error) => reply.error(failed("read", &error)),
-        }
+        reply.read(read.size as usize, |space| {
+            self.read_disk(read.offset, space)
+        });
     }
 
-    fn write(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let done = match node {
-            DISK => self.write_disk(offset, data),
+    fn write(&self, request: &Request, write: &fuse_write_in, data: &[u8], reply: Reply<Written>) {
+        let done = match request.node {
+            DISK => self.write_disk(write.offset, data),
             _ => self.write_marks(data),
         };
         match done {
@@ -374,106 +347,70 @@ impl Filesystem for DiskFile {
         }
     }
 
-    fn flush(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
+    fn flush(&self, _request: &Request, reply: Reply<Empty>) {
         reply.ok();
     }
 
-    fn fsync(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        let done = match node {
+    fn fsync(&self, request: &Request, _handle: u64, _data_only: bool, reply: Reply<Empty>) {
+        let done = match request.node {
             DISK => self.device.flush().map_err(|error| failed("flush", &error)),
             _ => Ok(()),
         };
         reply_empty(done, reply);
     }
 
-    fn fallocate(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        match node {
-            DISK => reply_empty(self.allocate(offset, length, mode), reply),
-            _ => reply.error(Errno::EOPNOTSUPP),
+    fn fallocate(&self, request: &Request, what: &fuse_fallocate_in, reply: Reply<Empty>) {
+        match request.node {
+            DISK => reply_empty(self.allocate(what.offset, what.length, what.mode), reply),
+            _ => reply.error(Errno::OPNOTSUPP),
         }
     }
 
-    fn readdir(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        if node != ROOT {
-            return reply.error(Errno::ENOTDIR);
+    fn readdir(&self, request: &Request, read: &fuse_read_in, reply: Reply<Directory>) {
+        if request.node != ROOT {
+            return reply.error(Errno::NOTDIR);
         }
+        let (directory, file) = (0o040_000, 0o100_000);
         let names = [
-            (ROOT, FileType::Directory, "."),
-            (ROOT, FileType::Directory, ".."),
-            (DISK, FileType::RegularFile, DISK_NAME),
-            (MARK, FileType::RegularFile, MARK_NAME),
+            (ROOT, directory, "."),
+            (ROOT, directory, ".."),
+            (DISK, file, DISK_NAME),
+            (MARK, file, MARK_NAME),
         ];
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (at, (node, kind, name)) in names.into_iter().enumerate().skip(from) {
-            if reply.add(node, at as u64 + 1, kind, name) {
-                break;
+        let from = usize::try_from(read.offset).unwrap_or(usize::MAX);
+        reply.entries(read.size as usize, |list| {
+            for (at, (node, mode, name)) in names.into_iter().enumerate().skip(from) {
+                if !list.add(node.0, at as u64 + 1, mode, name.as_bytes()) {
+                    break;
+                }
             }
-        }
-        reply.ok();
+            Ok(())
+        });
     }
 
-    fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        let blocks = self.device.size_bytes().div_ceil(4096);
-        reply.statfs(blocks, 0, 0, 2, 0, 4096, 255, 4096);
+    fn statfs(&self, _request: &Request, reply: Reply<Statfs>) {
+        reply.statfs(fuse_kstatfs {
+            blocks: self.device.size_bytes().div_ceil(4096),
+            files: 2,
+            bsize: 4096,
+            namelen: 255,
+            frsize: 4096,
+            ..Default::default()
+        });
     }
 
-    fn getxattr(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        if node != ROOT || name != crate::STATS_XATTR {
-            return reply.error(Errno::NO_XATTR);
+    fn getxattr(&self, request: &Request, name: &[u8], most: u32, reply: Reply<Xattr>) {
+        if request.node != ROOT || name != crate::STATS_XATTR.as_bytes() {
+            return reply.error(Errno::NODATA);
         }
         let mut about = self.about.clone();
         if let serde_json::Value::Object(members) = &mut about {
             members.insert("entries".into(), self.device.entries().into());
         }
-        let text = about.to_string().into_bytes();
-        match size {
-            0 => reply.size(text.len() as u32),
-            size if (size as usize) < text.len() => reply.error(Errno::ERANGE),
-            _ => reply.data(&text),
-        }
+        reply.value(most, about.to_string().as_bytes());
     }
 
-    fn listxattr(&self, _request: &Request, _node: INodeNo, size: u32, reply: ReplyXattr) {
-        match size {
-            0 => reply.size(0),
-            _ => reply.data(&[]),
-        }
+    fn listxattr(&self, _request: &Request, most: u32, reply: Reply<Xattr>) {
+        reply.value(most, &[]);
     }
 }

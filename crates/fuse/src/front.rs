@@ -2,7 +2,7 @@
 //! kernel.
 
 use crate::control::Control;
-use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
+use crate::convert::{FOREVER_SECONDS, Nodes, entry, errno, file_attributes};
 use crate::flagged::Flagged;
 use crate::open_files::OpenFiles;
 use crate::privileges::{self, Caller};
@@ -12,22 +12,16 @@ use crate::squash::Squash;
 use crate::trace::Traces;
 use crate::turns::Turns;
 use crate::waiters::Waiters;
+use backstitch_fuse_protocol::abi::{
+    self, FUSE_WRITE_CACHE, FUSE_WRITE_KILL_SUIDGID, fuse_attr, fuse_attr_out, fuse_write_in,
+};
+use backstitch_fuse_protocol::{self as protocol, Empty, Entry, Offer, Reply, Request, Transport};
 use backstitch_vfs::{
     Attributes, Engine, FileType, InodeNumber, LayoutError, NewInode, OpenFile, Result,
     SetAttributes, User, flags,
 };
-use fuser::{
-    FileAttr, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry,
-    Request, WriteFlags,
-};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
-
-/// The largest write that the kernel may send in one request.
-const MAX_WRITE_BYTES: u32 = 1 << 20;
-
-/// How many requests nobody waits for (read-ahead, write-back) may be under way at once.
-const MAX_BACKGROUND: u16 = 64;
 
 /// The engine behind FUSE's requests.
 pub(crate) struct Front {
@@ -37,8 +31,8 @@ pub(crate) struct Front {
     pub(crate) traces: Traces,
     pub(crate) control: Control,
     waiters: Waiters,
-    /// Which threads read requests.
-    pub(crate) turns: Arc<Turns>,
+    /// Which threads read requests, where the kernel does not hand them out to few by itself.
+    pub(crate) turns: Option<Arc<Turns>>,
     /// What `stats` calls the image.
     pub(crate) image: String,
     pub(crate) stack: Option<String>,
@@ -51,6 +45,8 @@ pub(crate) struct Front {
     pub(crate) flagged: Flagged,
     /// What drops pages of the kernel, once the mount is there.
     pub(crate) invalidator: Arc<OnceLock<Invalidator>>,
+    /// How requests come, once the mount is there.
+    pub(crate) transport: Arc<OnceLock<Transport>>,
     /// Whether the kernel checks permissions.
     check_permissions: bool,
     /// Whether the kernel may keep written data for itself for a while.
@@ -65,7 +61,7 @@ pub(crate) struct Front {
     /// The open files, where losses are reported once to each.
     pub(crate) open_files: Option<OpenFiles>,
     /// Told when the last request has been answered.
-    pub(crate) ended: Option<Sender<()>>,
+    pub(crate) ended: Sender<()>,
 }
 
 impl Front {
@@ -78,7 +74,7 @@ impl Front {
             engine,
             snapshots: Snapshots::new(),
             waiters: Waiters::default(),
-            turns: Arc::default(),
+            turns: Some(Arc::default()),
             writeback_cache: options.writeback_cache,
             xattrs: options.xattrs,
             image: options.image.clone(),
@@ -93,30 +89,40 @@ impl Front {
             check_open: options.check_open || options.writeback_cache,
             flagged: Flagged::default(),
             invalidator: Arc::default(),
+            transport: Arc::default(),
             check_permissions: options.check_permissions,
             umask_is_ours: false,
             no_open: false,
             no_opendir: false,
             open_files: options.report_once.then(OpenFiles::default),
-            ended: Some(ended),
+            ended,
         }
     }
 
-    pub(crate) fn reply_entry(&self, reply: ReplyEntry, attributes: &Attributes) {
-        let shown = self.show(self.nodes.node(attributes.inode), attributes);
-        reply.entry(&FOREVER, &shown, generation(attributes));
+    pub(crate) fn reply_entry(&self, reply: Reply<Entry>, attributes: &Attributes) {
+        let node = self.nodes.node(attributes.inode);
+        let shown = self.show(node.0, attributes);
+        reply.entry(&entry(node, attributes.generation, shown));
     }
 
     /// The attributes that the kernel is told, which it will ask about.
-    pub(crate) fn show(&self, node: INodeNo, attributes: &Attributes) -> FileAttr {
+    pub(crate) fn show(&self, number: u64, attributes: &Attributes) -> fuse_attr {
         self.flagged.note(attributes);
-        file_attributes(node, &self.squash.shown(attributes))
+        file_attributes(number, &self.squash.shown(attributes))
     }
 
     /// Attributes of an inode that the kernel knows already: with the layout's own number.
-    pub(crate) fn reply_attributes(&self, reply: ReplyAttr, attributes: &Attributes) {
-        let own_number = INodeNo(u64::from(attributes.inode.0));
-        reply.attr(&FOREVER, &self.show(own_number, attributes));
+    pub(crate) fn reply_attributes(
+        &self,
+        reply: Reply<protocol::Attributes>,
+        attributes: &Attributes,
+    ) {
+        reply.attributes(&fuse_attr_out {
+            attr_valid: FOREVER_SECONDS,
+            attr_valid_nsec: 0,
+            dummy: 0,
+            attr: self.show(u64::from(attributes.inode.0), attributes),
+        });
     }
 
     /// What came of a change, once it is on stable storage where the mount or a flag asks for that:
@@ -144,11 +150,12 @@ impl Front {
     }
 
     /// Whether a file may be opened so.
-    pub(crate) fn check_open(&self, inode: InodeNumber, flags: OpenFlags) -> Result<()> {
+    pub(crate) fn check_open(&self, inode: InodeNumber, flags: u32) -> Result<()> {
+        let flags = flags.cast_signed();
         let noted = self.flagged.of(inode);
-        let writes = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
-        let cuts = flags.0 & libc::O_TRUNC != 0;
-        let appends = flags.0 & libc::O_APPEND != 0;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let cuts = flags & libc::O_TRUNC != 0;
+        let appends = flags & libc::O_APPEND != 0;
         let is_refused = noted & flags::IMMUTABLE != 0 && (writes || cuts)
             || noted & flags::APPEND != 0 && (writes && !appends || cuts);
         match is_refused {
@@ -171,7 +178,7 @@ impl Front {
         operation: &str,
         dir: InodeNumber,
         made: Result<Attributes>,
-        reply: ReplyEntry,
+        reply: Reply<Entry>,
     ) {
         let made =
             made.and_then(|attributes| self.in_sync(&[attributes.inode], &[dir], Ok(attributes)));
@@ -185,7 +192,7 @@ impl Front {
         operation: &str,
         inode: InodeNumber,
         done: Result<()>,
-        reply: ReplyEmpty,
+        reply: Reply<Empty>,
     ) {
         match done {
             Ok(()) => reply.ok(),
@@ -201,7 +208,7 @@ impl Front {
         inode: InodeNumber,
         file: Option<Arc<OpenFile>>,
         data_only: bool,
-        reply: ReplyEmpty,
+        reply: Reply<Empty>,
     ) {
         let rest = match self.engine.begin_fsync(inode, data_only) {
             Ok(Some(rest)) => rest,
@@ -215,14 +222,19 @@ impl Front {
                 return Self::reply_empty(operation, inode, told, reply);
             }
         };
+        let keeps_thread = reply.keeps_thread();
         let engine = self.engine.clone();
-        self.waiters.run(move || {
+        let end = move || {
             let mut synced = engine.end_fsync(rest);
             if let Some(file) = file {
                 synced = engine.report_once(&file, synced);
             }
             Self::reply_empty(operation, inode, synced, reply);
-        });
+        };
+        match keeps_thread {
+            true => end(),
+            false => self.waiters.run(end),
+        }
     }
 
     /// Refuses what an append-only inode forbids and the layout cannot tell from what it allows.
@@ -233,19 +245,20 @@ impl Front {
         }
     }
 
-    /// Applies a `SETATTR`, with the clearing of set-user-ID and set-group-ID that goes with it.
+    /// Applies a `SETATTR`, with the clearing of set-user-ID and set-group-ID that goes with it, or
+    /// that the kernel asks for.
     pub(crate) fn change_attributes(
         &self,
         inode: InodeNumber,
         mut set: SetAttributes,
         caller: Caller,
+        clears_privileges: bool,
     ) -> Result<Attributes> {
         let is_chown = set.uid.is_some() || set.gid.is_some();
         // The kernel's word for "clear the bits, whatever else": nothing is set at all. A `chown`
         // that names neither owner nor group comes like this too, and moves the time of change.
         let is_empty = set == SetAttributes::default();
-        let is_truncation = set.size_bytes.is_some() && !caller.is_privileged();
-        if set.permissions.is_none() && (is_chown || is_empty || is_truncation) {
+        if set.permissions.is_none() && (is_chown || is_empty || clears_privileges) {
             let before = self.engine.attributes(inode)?;
             set.permissions = privileges::after_change(&before, caller);
         }
@@ -277,16 +290,15 @@ impl Front {
         &self,
         user: User,
         inode: InodeNumber,
-        offset_bytes: u64,
+        write: &fuse_write_in,
         data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
     ) -> Result<usize> {
-        let is_mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let (offset_bytes, flags) = (write.offset, write.flags.cast_signed());
+        let is_mapped = write.write_flags & FUSE_WRITE_CACHE != 0;
         let noted = self.flagged.of(inode);
         let written = match noted & flags::APPEND != 0 {
             true if is_mapped => self.append_from_pages(inode, offset_bytes, data)?,
-            true if flags.0 & libc::O_APPEND == 0 => {
+            true if flags & libc::O_APPEND == 0 => {
                 return Err(LayoutError::NotPermitted.into());
             }
             _ => {
@@ -294,14 +306,14 @@ impl Front {
                 engine.write(inode, offset_bytes, data)?
             }
         };
-        if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+        if write.write_flags & FUSE_WRITE_KILL_SUIDGID != 0 {
             self.clear_after_write(inode)?;
         }
         // The kernel follows a synchronous write with FSYNC, but not one that went around its
         // cache, and it does not know of flags.
-        let asks = flags.0 & libc::O_DSYNC != 0 || self.synchronous;
-        if flags.0 & libc::O_DIRECT != 0 && asks || noted & flags::SYNC != 0 && !is_mapped {
-            let data_only = flags.0 & libc::O_SYNC != libc::O_SYNC;
+        let asks = flags & libc::O_DSYNC != 0 || self.synchronous;
+        if flags & libc::O_DIRECT != 0 && asks || noted & flags::SYNC != 0 && !is_mapped {
+            let data_only = flags & libc::O_SYNC != libc::O_SYNC;
             self.engine.fsync(inode, data_only)?;
         }
         Ok(written)
@@ -348,49 +360,41 @@ impl Front {
             } else {
                 0
             },
-            uid: request.uid(),
-            gid: of_directory.map_or(request.gid(), |dir| dir.gid),
+            uid: request.uid,
+            gid: of_directory.map_or(request.gid, |dir| dir.gid),
             device_number: 0,
             target,
         }
     }
 
-    pub(crate) fn negotiate(&mut self, config: &mut KernelConfig) {
-        let offered = config.capabilities();
-        let mut wanted = InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
-            | InitFlags::FUSE_NO_OPEN_SUPPORT
-            | InitFlags::FUSE_EXPORT_SUPPORT
-            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+    /// What the kernel is asked for, of what it offers.
+    pub(crate) fn choose(&mut self, offer: &Offer) -> u64 {
+        let mut wanted = abi::FUSE_DONT_MASK
+            | abi::FUSE_HANDLE_KILLPRIV_V2
+            | abi::FUSE_DO_READDIRPLUS
+            | abi::FUSE_READDIRPLUS_AUTO
+            | abi::FUSE_PARALLEL_DIROPS
+            | abi::FUSE_CACHE_SYMLINKS
+            | abi::FUSE_EXPLICIT_INVAL_DATA
+            | abi::FUSE_NO_OPEN_SUPPORT
+            | abi::FUSE_EXPORT_SUPPORT
+            | abi::FUSE_NO_OPENDIR_SUPPORT;
         if self.check_permissions && self.xattrs && !self.squash.is_any() {
             // It switches the kernel's checks on, whatever the mount options say.
-            wanted |= InitFlags::FUSE_POSIX_ACL;
+            wanted |= abi::FUSE_POSIX_ACL;
         }
         if self.writeback_cache {
-            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+            wanted |= abi::FUSE_WRITEBACK_CACHE;
         }
-        for (_, flag) in wanted.iter_names() {
-            if config.add_capabilities(flag).is_err() {
-                tracing::debug!(?flag, "the kernel does not offer it");
-            }
-        }
-        self.umask_is_ours = offered.contains(InitFlags::FUSE_DONT_MASK);
+        let has = |flag: u32| offer.flags & u64::from(flag) != 0;
+        self.umask_is_ours = has(abi::FUSE_DONT_MASK);
         let is_told = self.open_files.is_some();
-        self.no_open =
-            !is_told && !self.check_open && offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.no_opendir = !is_told && offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
-        // None of these can fail: the values are within what fuser takes, and the last one is the
-        // most the kernel offers.
-        let _ = config.set_max_write(MAX_WRITE_BYTES);
-        let _ = config.set_max_background(MAX_BACKGROUND);
-        if let Err(most) = config.set_max_readahead(u32::MAX) {
-            let _ = config.set_max_readahead(most);
+        self.no_open = !is_told && !self.check_open && has(abi::FUSE_NO_OPEN_SUPPORT);
+        self.no_opendir = !is_told && has(abi::FUSE_NO_OPENDIR_SUPPORT);
+        if offer.over_io_uring {
+            self.turns = None;
         }
+        u64::from(wanted)
     }
 }
 

@@ -7,8 +7,8 @@
 
 use crate::front::Front;
 use crate::privileges::Caller;
+use backstitch_fuse_protocol::{Errno, Ioctl, Reply};
 use backstitch_vfs::{InodeNumber, LayoutError, Result, SetAttributes, flags};
-use fuser::{Errno, ReplyIoctl};
 
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
@@ -43,7 +43,7 @@ impl Front {
         command: u32,
         input: &[u8],
         out_bytes: u32,
-        reply: ReplyIoctl,
+        reply: Reply<Ioctl>,
     ) {
         let answer = match command {
             GET_FLAGS | GET_FLAGS_32 => self.shown_flags(inode).map(number),
@@ -59,7 +59,7 @@ impl Front {
                 self.change_flags(caller, inode, all, wanted)
             }),
             TRIM => self.trim(caller, input),
-            _ => return reply.error(Errno::ENOTTY),
+            _ => return reply.error(Errno::NOTTY),
         };
         match answer {
             Ok(mut bytes) => {

@@ -1,8 +1,8 @@
 //! The FUSE front: an [`Engine`] as a mounted file system.
 //!
-//! [`spawn`] mounts, negotiates with the kernel, and serves requests on several threads, each with
-//! its own clone of `/dev/fuse`. It depends on `vfs` and knows no layout, no device (but for
-//! [`disk`], which shows one as a file) and no mechanism. All state is the engine's: the front
+//! [`spawn`] mounts and serves. The protocol itself, and the ways that requests come, are
+//! `fuse-protocol`'s. This crate depends on `vfs` and knows no layout, no device (but for [`disk`],
+//! which shows one as a file) and no mechanism. All state is the engine's: the front
 //! itself keeps none between two requests, and takes no lock.
 //!
 //! # What the kernel keeps, and why it may
@@ -71,7 +71,6 @@ mod flagged;
 mod front;
 mod ioctl;
 mod open_files;
-mod page_buffer;
 pub mod privileges;
 mod requests;
 mod session;
@@ -83,6 +82,7 @@ mod turns;
 mod waiters;
 mod xattrs;
 
+pub use backstitch_fuse_protocol::IoUring;
 pub use backstitch_vfs::Engine;
 pub use control::Control;
 pub use session::{

@@ -1,9 +1,8 @@
 //! Clearing set-user-ID and set-group-ID, as Linux does on a local file system.
 //!
 //! With `HANDLE_KILLPRIV_V2` the kernel leaves this to the file system: it says so per write
-//! (`WRITE_KILL_SUIDGID`), and sends a `SETATTR` without any field before the first such write and
-//! on `chown(-1, -1)`. fuser 0.18 does not hand on the flag of `SETATTR` (`FATTR_KILL_SUIDGID`), so
-//! for truncations the caller's user id stands for "lacks `CAP_FSETID`".
+//! (`WRITE_KILL_SUIDGID`) and per truncation (`FATTR_KILL_SUIDGID`), and sends a `SETATTR` without
+//! any field before the first such write and on `chown(-1, -1)`.
 //!
 //! File capabilities (`security.capability`) need nothing here: the kernel removes the attribute
 //! itself.

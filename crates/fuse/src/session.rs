@@ -4,12 +4,12 @@ use crate::convert::Nodes;
 use crate::front::Front;
 use crate::squash::Squash;
 use crate::trace::Traces;
+use backstitch_fuse_protocol::{
+    self as protocol, IoUring, MountOptions, Notifier, Session, SessionOptions,
+};
 use backstitch_vfs::{AccessTimes, Changed, Engine, InodeNumber};
-use fuser::{Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +17,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+
+/// The largest write that the kernel may send in one request, in bytes.
+const MAX_WRITE_BYTES: u32 = 1 << 20;
+
+/// How many requests nobody waits for (read-ahead, write-back) may be under way at once.
+const MAX_BACKGROUND: u16 = 64;
+
+/// Threads that serve by io_uring, all together.
+const MOST_RING_THREADS: usize = 64;
+
+/// What is shown as a mount's type, behind `fuse.`.
+pub(crate) const SUBTYPE: &str = "backstitch";
 
 /// How a mount is to look to the system.
 #[derive(Clone, Debug)]
@@ -67,6 +79,8 @@ pub struct FrontOptions {
     pub report_once: bool,
     /// Threads that serve requests; 0 chooses by the number of CPUs.
     pub threads: usize,
+    /// Whether requests are to come by io_uring.
+    pub io_uring: IoUring,
 }
 
 impl Default for FrontOptions {
@@ -91,6 +105,7 @@ impl Default for FrontOptions {
             xattrs: true,
             report_once: false,
             threads: 0,
+            io_uring: IoUring::default(),
         }
     }
 }
@@ -224,7 +239,7 @@ impl Invalidator {
     /// A name came or went.
     pub fn name(&self, directory: InodeNumber, name: &[u8]) {
         let node = self.nodes.node(directory);
-        if let Err(error) = self.notifier.inval_entry(node, OsStr::from_bytes(name)) {
+        if let Err(error) = self.notifier.invalidate_entry(node, name) {
             tracing::debug!(%directory, %error, "the kernel keeps a name");
         }
     }
@@ -233,7 +248,7 @@ impl Invalidator {
     fn inode(&self, inode: InodeNumber, offset: i64, len: i64) {
         if let Err(error) = self
             .notifier
-            .inval_inode(self.nodes.node(inode), offset, len)
+            .invalidate_inode(self.nodes.node(inode), offset, len)
         {
             tracing::debug!(%inode, %error, "the kernel keeps what it knows");
         }
@@ -358,19 +373,20 @@ pub fn spawn(
     let front = Front::new(engine.clone(), options, told.clone());
     let kernel_pages = front.invalidator.clone();
     let traces = front.traces.clone();
-    let session = Session::new(front, &dir, &config(options)).map_err(|e| refused(plain(e)))?;
-    let background = session.spawn().map_err(refused)?;
+    let transport = front.transport.clone();
+    let connection = protocol::mount(&dir, &mount_options(options)).map_err(refused)?;
+    let started = Session::new(front, connection, session_options(options))
+        .and_then(Session::start)
+        .map_err(|error| given_up(&dir, error))?;
     let invalidator = Invalidator {
-        notifier: background.notifier(),
+        notifier: started.notifier,
         nodes: Nodes::new(engine.root()),
     };
+    // Neither can have been set before.
     let _ = kernel_pages.set(invalidator.clone());
+    let _ = transport.set(started.transport);
     let kernel = invalidator.clone();
     engine.on_change(move |changes| changes.iter().for_each(|change| kernel.tell(change)));
-    // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may
-    // have mounted something else there. The end is learnt from the front instead, and what this
-    // keeps open ends with the process.
-    std::mem::forget(background);
     raise_read_ahead(&dir);
     Ok(Mounted {
         engine: EngineHandle(engine),
@@ -382,6 +398,17 @@ pub fn spawn(
     })
 }
 
+/// Takes off a mount that nobody serves.
+pub(crate) fn given_up(dir: &Path, reason: io::Error) -> MountError {
+    if let Err(error) = Unmounter::new(dir).detach() {
+        tracing::warn!(%error, "a mount that nobody serves stays");
+    }
+    MountError::Mount {
+        dir: dir.to_owned(),
+        reason,
+    }
+}
+
 /// Mounts `engine` at `dir` and serves it until it is unmounted.
 ///
 /// # Errors
@@ -391,50 +418,34 @@ pub fn run(engine: Arc<Engine>, dir: &Path, options: &FrontOptions) -> Result<()
     spawn(engine, dir, options)?.wait()
 }
 
-/// A mount's source. fusermount3 takes options as one string and wants commas in a name escaped;
-/// the kernel takes it as it is.
-pub(crate) fn source_name(image: &str) -> String {
-    match rustix::process::geteuid().is_root() {
-        true => image.to_owned(),
-        false => image.replace('\\', "\\\\").replace(',', "\\,"),
+fn mount_options(options: &FrontOptions) -> MountOptions {
+    MountOptions {
+        source: options.image.clone(),
+        subtype: SUBTYPE.into(),
+        read_only: options.read_only,
+        devices: options.devices,
+        set_user_id: options.set_user_id,
+        execute: options.execute,
+        access_times: options.access_times.rule.is_some(),
+        // The kernel then follows each write with FSYNC; changes of names are ours.
+        synchronous: options.synchronous,
+        synchronous_names: options.synchronous_names,
+        allow_other: options.allow_other,
+        check_permissions: options.check_permissions,
+        more: options.kernel_options.clone(),
     }
 }
 
-fn config(options: &FrontOptions) -> Config {
-    let either = |on: bool, yes, no| if on { yes } else { no };
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(source_name(&options.image)),
-        // As a custom option, for fuser hands `Subtype` on to fusermount3 only.
-        MountOption::CUSTOM("subtype=backstitch".into()),
-        either(options.read_only, MountOption::RO, MountOption::RW),
-        either(options.devices, MountOption::Dev, MountOption::NoDev),
-        either(options.set_user_id, MountOption::Suid, MountOption::NoSuid),
-        either(options.execute, MountOption::Exec, MountOption::NoExec),
-        either(
-            options.access_times.rule.is_some(),
-            MountOption::Atime,
-            MountOption::NoAtime,
-        ),
-        // The kernel then follows each write with FSYNC; changes of names are ours.
-        either(options.synchronous, MountOption::Sync, MountOption::Async),
-    ];
-    if options.synchronous_names {
-        config.mount_options.push(MountOption::DirSync);
+fn session_options(options: &FrontOptions) -> SessionOptions {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    SessionOptions {
+        max_write_bytes: MAX_WRITE_BYTES,
+        max_background: MAX_BACKGROUND,
+        max_read_ahead_bytes: u32::MAX,
+        threads: threads(options.threads),
+        threads_per_queue: (MOST_RING_THREADS / cpus).clamp(2, 16),
+        io_uring: options.io_uring,
     }
-    let more = options.kernel_options.iter().cloned();
-    config.mount_options.extend(more.map(MountOption::CUSTOM));
-    if options.check_permissions {
-        config.mount_options.push(MountOption::DefaultPermissions);
-    }
-    config.acl = if options.allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
-    config.n_threads = Some(threads(options.threads));
-    config.clone_fd = true;
-    config
 }
 
 /// Twice the CPUs, so that a thread that waits for the disk does not keep one idle.
@@ -446,21 +457,6 @@ fn threads(wanted: usize) -> usize {
         }
         n => n.min(256),
     }
-}
-
-/// fuser puts the whole call into its messages; the reason alone is what a person needs.
-pub(crate) fn plain(error: io::Error) -> io::Error {
-    if error.raw_os_error().is_some() {
-        return error;
-    }
-    let message = error.to_string();
-    let reason = message
-        .trim()
-        .rsplit(": ")
-        .next()
-        .unwrap_or_default()
-        .trim();
-    io::Error::new(error.kind(), reason.to_owned())
 }
 
 /// The kernel starts FUSE mounts with 128 KiB of read-ahead and lets only root raise it. Requests

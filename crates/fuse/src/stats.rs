@@ -1,8 +1,9 @@
 //! What a mount is asked besides file operations, through extended attributes that are not listed:
 //! its counters, and to write everything.
 
+use backstitch_fuse_protocol::Transport;
 use backstitch_vfs::Engine;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Reading this attribute of a mount's root gives its counters as one JSON document. It is not
@@ -16,7 +17,12 @@ const XATTR_MAX_BYTES: usize = 65536;
 
 /// The counters as the attribute shows them: the engine's, with this process's id, the image's name
 /// and what the mount found.
-pub(crate) fn document(engine: &Engine, image: &str, stack: Option<&str>) -> Vec<u8> {
+pub(crate) fn document(
+    engine: &Engine,
+    image: &str,
+    stack: Option<&str>,
+    transport: Option<&Transport>,
+) -> Vec<u8> {
     let mut value = serde_json::to_value(engine.stats()).unwrap_or_default();
     if let Value::Object(members) = &mut value {
         members.insert("pid".into(), std::process::id().into());
@@ -25,10 +31,30 @@ pub(crate) fn document(engine: &Engine, image: &str, stack: Option<&str>) -> Vec
         if let Some(stack) = stack {
             members.insert("stack".into(), stack.into());
         }
+        if let Some(transport) = transport {
+            members.insert("transport".into(), transport_document(transport));
+        }
         let recovery = serde_json::to_value(engine.recovery());
         members.insert("recovery".into(), recovery.unwrap_or_default());
     }
     value.to_string().into_bytes()
+}
+
+/// How requests come, as the counters show it.
+fn transport_document(transport: &Transport) -> Value {
+    match transport {
+        Transport::Device => json!({"kind": "device"}),
+        Transport::IoUring {
+            queues,
+            requests,
+            buffers_bytes,
+        } => json!({
+            "kind": "io_uring",
+            "queues": queues,
+            "requests": requests,
+            "buffers_bytes": buffers_bytes,
+        }),
+    }
 }
 
 /// Reads the counters of whatever is mounted at (or above) `dir`.

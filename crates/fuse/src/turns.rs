@@ -5,8 +5,8 @@
 //! So a thread that has answered a request reads on only as long as no more than [`MOST_READERS`]
 //! do; what is about to wait for the disk lets one that stands by read in its place.
 //!
-//! fuser's threads read and call the front, so this hangs on the front's methods: each holds a
-//! [`Turn`] until it has answered.
+//! This hangs on the front's methods: each holds a [`Turn`] until it has answered. Where requests
+//! come by io_uring the kernel hands them out so by itself, and there are no turns.
 
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
@@ -142,7 +142,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Threads that take requests from one queue, as fuser's do from the kernel's. A request is
+    /// Threads that take requests from one queue, as those of a mount do from the kernel's. A request is
     /// told when it is being answered, and is answered once `go` says so; `true` waits for the disk
     /// meanwhile.
     struct Served {

@@ -6,8 +6,8 @@ use crate::privileges::{self, Caller};
 use crate::snapshot::SNAPSHOT_XATTR;
 use crate::stats::{self, STATS_XATTR, SYNC_XATTR};
 use crate::trace::TRACE_XATTR;
+use backstitch_fuse_protocol::{Reply, Xattr};
 use backstitch_vfs::{InodeNumber, LayoutError, Result, SetAttributes, SetXattrMode};
-use fuser::{Errno, ReplyXattr};
 use patchgroup::protocol::SOCKET_XATTR;
 
 /// The name under which the kernel hands on a file's access ACL.
@@ -37,6 +37,7 @@ impl Front {
                 &self.engine,
                 &self.image,
                 self.stack.as_deref(),
+                self.transport.get(),
             ));
         }
         if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {
@@ -109,9 +110,9 @@ impl Front {
         inode: InodeNumber,
         name: &[u8],
         value: &[u8],
-        flags: i32,
+        flags: u32,
     ) -> Result<()> {
-        let mode = match flags {
+        let mode = match flags.cast_signed() {
             0 => SetXattrMode::Any,
             libc::XATTR_CREATE => SetXattrMode::Create,
             libc::XATTR_REPLACE => SetXattrMode::Replace,
@@ -145,18 +146,16 @@ impl Front {
         Ok(())
     }
 
-    /// Answers with a value, or with its size where none was asked for.
+    /// Answers with a value, of which the caller takes `most` bytes.
     pub(crate) fn reply_xattr(
         operation: &str,
         inode: InodeNumber,
         value: Result<Vec<u8>>,
-        size: u32,
-        reply: ReplyXattr,
+        most: u32,
+        reply: Reply<Xattr>,
     ) {
         match value {
-            Ok(value) if size == 0 => reply.size(value.len() as u32),
-            Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-            Ok(value) => reply.data(&value),
+            Ok(value) => reply.value(most, &value),
             Err(error) => reply.error(errno(operation, inode, &error)),
         }
     }

@@ -49,6 +49,8 @@ use std::sync::Arc;
                       the open succeeds and the write fails; costs a request for each open
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
   threads=N           threads that serve requests
+  io_uring=WORD       auto (default): requests come by io_uring where the kernel offers it (Linux 6.14 and later, after \"echo Y >
+                      /sys/module/fuse/parameters/enable_uring\" as root); off: never; required: else the mount fails
   writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in
                       the kernel's order, up to 30 seconds late, and a full disk is reported at fsync or not at all
   discard             discard freed space every expire= seconds and at the unmount, after all changes have been written: an image
@@ -449,6 +451,7 @@ fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptio
         xattrs: options.xattrs,
         report_once: options.report_once,
         threads: options.threads,
+        io_uring: options.io_uring,
     }
 }
 

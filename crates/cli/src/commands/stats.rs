@@ -72,6 +72,14 @@ const SECTIONS: [(&str, &[Row]); 8] = [
             ("read_only", "read-only", Unit::Text),
             ("atomic_unit_bytes", "unit of writing", Unit::Bytes),
             ("pid", "process", Unit::Text),
+            ("transport.kind", "requests come by", Unit::Text),
+            ("transport.queues", "their queues", Unit::Count),
+            ("transport.requests", "requests at once", Unit::Count),
+            (
+                "transport.buffers_bytes",
+                "room for their contents",
+                Unit::Bytes,
+            ),
         ],
     ),
     (

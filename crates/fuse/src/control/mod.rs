@@ -34,8 +34,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
+use backstitch_fuse_protocol::Request;
 use backstitch_vfs::{Engine, GroupId, InodeNumber, Result, Under};
-use fuser::Request;
 use parking_lot::lock_api::ArcRwLockReadGuard;
 use parking_lot::{Mutex, RawRwLock, RwLock};
 use rustix::fs::{Mode, OFlags};
@@ -158,7 +158,7 @@ impl Control {
         if self.is_idle() {
             return None;
         }
-        let held = self.shared.held_lately_by(request.uid(), request.pid());
+        let held = self.shared.held_lately_by(request.uid, request.pid);
         let mut points = Vec::new();
         for member in &held {
             let is_point = is_point(member.current.read().kind);
@@ -191,7 +191,7 @@ impl Control {
         if self.is_idle() {
             return false;
         }
-        let held = self.shared.held_by(request.uid(), request.pid());
+        let held = self.shared.held_by(request.uid, request.pid);
         let ordered = held
             .iter()
             .filter(|member| member.current.read().kind == Kind::Order);

@@ -1,0 +1,286 @@
+//! Negotiating with the kernel, and serving.
+
+use crate::abi::{
+    FUSE_ASYNC_READ, FUSE_BIG_WRITES, FUSE_INIT_EXT, FUSE_KERNEL_VERSION, FUSE_MAX_PAGES,
+    fuse_in_header, fuse_init_in, fuse_init_out,
+};
+use crate::device::{self, Device};
+use crate::filesystem::{Filesystem, Offer};
+use crate::notify::Notifier;
+use crate::request::{INIT, Parts};
+use crate::ring::{self, Leftovers, Plan, Server};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The minor version of the protocol that we speak: that of Linux 6.14, where io_uring came.
+const MINOR_VERSION: u32 = 42;
+/// The first minor version whose `INIT` is as long as ours: that of Linux 3.15.
+const LEAST_MINOR_VERSION: u32 = 23;
+const PAGE_BYTES: u32 = 4096;
+/// The kernel takes no smaller payload.
+const LEAST_PAYLOAD_BYTES: usize = 8192;
+
+/// Whether requests are to come by io_uring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoUring {
+    /// Where the kernel offers it.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Else it is an error.
+    Required,
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// By `/dev/fuse`.
+    Device,
+    /// By io_uring.
+    IoUring {
+        /// Queues of the kernel: one for each processor that there may be.
+        queues: usize,
+        /// Requests that can be under way at once, each in a thread of its own.
+        requests: usize,
+        /// Memory for the contents of those requests, in bytes. It is touched only where requests
+        /// use it.
+        buffers_bytes: u64,
+    },
+}
+
+/// How to serve.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// The largest write that the kernel may send in one request, in bytes.
+    pub max_write_bytes: u32,
+    /// How many requests nobody waits for (read-ahead, write-back) may be under way at once.
+    pub max_background: u16,
+    /// The most bytes that the kernel may read ahead.
+    pub max_read_ahead_bytes: u32,
+    /// Threads that read `/dev/fuse`.
+    pub threads: usize,
+    /// Threads for each processor, where requests come by io_uring.
+    pub threads_per_queue: usize,
+    /// Whether they may.
+    pub io_uring: IoUring,
+}
+
+/// A connection that has been negotiated.
+#[derive(Debug)]
+pub struct Session<F> {
+    files: F,
+    device: Arc<Device>,
+    options: SessionOptions,
+    over_io_uring: bool,
+}
+
+/// A connection that is being served.
+#[derive(Debug)]
+pub struct Started {
+    /// What tells the kernel of changes that did not pass through it.
+    pub notifier: Notifier,
+    /// How requests come.
+    pub transport: Transport,
+}
+
+impl<F: Filesystem> Session<F> {
+    /// Negotiates over a connection that [`mount`](crate::mount()) gave.
+    ///
+    /// # Errors
+    ///
+    /// The system's; `Unsupported` for a kernel that is too old, or that offers no io_uring where
+    /// that is required.
+    pub fn new(files: F, connection: OwnedFd, options: SessionOptions) -> io::Result<Session<F>> {
+        let mut session = Session {
+            files,
+            device: Arc::new(Device::new(connection)),
+            options,
+            over_io_uring: false,
+        };
+        session.negotiate()?;
+        Ok(session)
+    }
+
+    fn negotiate(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; device::request_bytes(self.options.max_write_bytes)];
+        loop {
+            let Some(bytes) = self.device.receive(&mut buffer)? else {
+                return Err(io::Error::other("the mount went away at once"));
+            };
+            let parts = Parts::of(bytes).filter(|parts| parts.header.opcode == INIT);
+            let Some(parts) = parts else {
+                return Err(io::Error::other("the kernel's first request is not INIT"));
+            };
+            let offer = offer_of(&parts);
+            if offer.major > FUSE_KERNEL_VERSION {
+                // It then says once more what it offers, in the version that we speak.
+                let version = [FUSE_KERNEL_VERSION, MINOR_VERSION];
+                self.answer(&parts.header, 0, version.as_bytes())?;
+                continue;
+            }
+            let answer = self.choose(&offer);
+            return match answer {
+                Ok(init) => self.answer(&parts.header, 0, init.as_bytes()),
+                Err(error) => {
+                    let errno = rustix::io::Errno::PROTO.raw_os_error();
+                    self.answer(&parts.header, -errno, &[])?;
+                    Err(error)
+                }
+            };
+        }
+    }
+
+    fn answer(&self, header: &fuse_in_header, error: i32, bytes: &[u8]) -> io::Result<()> {
+        self.device.reply(header.unique, error, [bytes, &[]])
+    }
+
+    fn choose(&mut self, offer: &fuse_init_in) -> io::Result<fuse_init_out> {
+        let unsupported = |what: String| Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        if offer.major < FUSE_KERNEL_VERSION || offer.minor < LEAST_MINOR_VERSION {
+            let (major, minor) = (offer.major, offer.minor);
+            return unsupported(format!("the kernel speaks version {major}.{minor} of FUSE"));
+        }
+        let offered = u64::from(offer.flags) | u64::from(offer.flags2) << 32;
+        let own = u64::from(FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_MAX_PAGES | FUSE_INIT_EXT);
+        self.over_io_uring = offered & ring::CAPABILITY != 0
+            && self.options.io_uring != IoUring::Off
+            && ring::is_possible();
+        let chosen = self.files.negotiate(&Offer {
+            flags: offered,
+            over_io_uring: self.over_io_uring,
+        });
+        let mut wanted = offered & (chosen | own);
+        if self.over_io_uring {
+            wanted |= ring::CAPABILITY;
+        } else if self.options.io_uring == IoUring::Required {
+            return unsupported(
+                "the kernel offers no FUSE over io_uring (Linux 6.14 and later do, after \"echo Y > \
+                 /sys/module/fuse/parameters/enable_uring\" as root)"
+                    .into(),
+            );
+        }
+        let options = &self.options;
+        let mut max_background = options.max_background;
+        if self.over_io_uring {
+            // Half of a queue's threads are left to requests that somebody waits for.
+            let half = u16::try_from(options.threads_per_queue / 2).unwrap_or(u16::MAX);
+            max_background = max_background.min(half.max(1));
+        }
+        Ok(fuse_init_out {
+            major: FUSE_KERNEL_VERSION,
+            minor: MINOR_VERSION,
+            max_readahead: offer.max_readahead.min(options.max_read_ahead_bytes),
+            flags: wanted as u32,
+            flags2: (wanted >> 32) as u32,
+            max_background,
+            congestion_threshold: (u32::from(max_background) * 3 / 4).max(1) as u16,
+            max_write: options.max_write_bytes,
+            time_gran: 1,
+            max_pages: options.max_write_bytes.div_ceil(PAGE_BYTES) as u16,
+            ..Default::default()
+        })
+    }
+
+    /// Serves in threads of its own. When this returns, the mount answers.
+    ///
+    /// # Errors
+    ///
+    /// The system's: no threads, no further descriptors, or io_uring does not work although the
+    /// kernel offers it.
+    pub fn start(self) -> io::Result<Started> {
+        let files = Arc::new(self.files);
+        let notifier = Notifier::new(self.device.clone());
+        let mut threads = Vec::new();
+        let mut transport = Transport::Device;
+        let mut readers = self.options.threads.max(1);
+        if self.over_io_uring {
+            transport = start_rings(&files, &self.device, &self.options, &mut threads)?;
+            readers = 0;
+        }
+        for number in 0..readers {
+            let device = match number {
+                0 => self.device.clone(),
+                _ => Arc::new(self.device.another()?),
+            };
+            let (files, most) = (files.clone(), self.options.max_write_bytes);
+            let name = format!("fuse-{number}");
+            let serve = move || device::serve(&*files, &device, most);
+            threads.push(Builder::new().name(name).spawn(serve)?);
+        }
+        Builder::new().name("fuse-end".into()).spawn(move || {
+            for thread in threads {
+                // One that panicked has answered with an error, and the others have gone on.
+                let _ = thread.join();
+            }
+            files.ended();
+        })?;
+        Ok(Started {
+            notifier,
+            transport,
+        })
+    }
+}
+
+/// `INIT` as the kernel sends it; older ones send less of it.
+fn offer_of(parts: &Parts<'_>) -> fuse_init_in {
+    let mut bytes = [0; size_of::<fuse_init_in>()];
+    let len = parts.structure.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&parts.structure[..len]);
+    fuse_init_in::read_from_bytes(&bytes).unwrap_or_default()
+}
+
+/// Starts the threads of the rings, and waits until the kernel has taken the slots of all.
+fn start_rings<F: Filesystem>(
+    files: &Arc<F>,
+    device: &Arc<Device>,
+    options: &SessionOptions,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> io::Result<Transport> {
+    let plan = Plan::new(options.threads_per_queue);
+    let payload_bytes = (options.max_write_bytes as usize).max(LEAST_PAYLOAD_BYTES);
+    let leftovers = Leftovers::new(device.clone(), options.max_write_bytes)?;
+    let leftovers = Arc::new(leftovers);
+    let (told, registered) = channel::<io::Result<()>>();
+    let serve = |told: Sender<io::Result<()>>, queue| {
+        let (files, leftovers) = (files.clone(), leftovers.clone());
+        move || match Server::new(leftovers, queue, payload_bytes) {
+            Ok(server) => {
+                // Nobody listens any more where another thread has failed.
+                let _ = told.send(Ok(()));
+                drop(told);
+                server.serve(&*files);
+            }
+            Err(error) => {
+                let _ = told.send(Err(error));
+            }
+        }
+    };
+    for (number, queue) in plan.queues().iter().enumerate() {
+        let name = format!("fuse-{queue}-{number}");
+        threads.push(
+            Builder::new()
+                .name(name)
+                .spawn(serve(told.clone(), *queue))?,
+        );
+    }
+    drop(told);
+    registered.iter().collect::<io::Result<()>>()?;
+    let files = files.clone();
+    let serve = move || leftovers.serve(&*files);
+    threads.push(Builder::new().name("fuse-leftovers".into()).spawn(serve)?);
+    let requests = plan.queues().len();
+    Ok(Transport::IoUring {
+        queues: plan
+            .queues()
+            .iter()
+            .max()
+            .map_or(0, |last| usize::from(*last) + 1),
+        requests,
+        buffers_bytes: requests as u64 * payload_bytes as u64,
+    })
+}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests with large numbers, again and again, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, canaries, torn, sync, reclaim, nested, families,
-# histories, faults, memory, recovery, costs, cases, load, mutants, states, page, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
+# histories, faults, memory, recovery, costs, cases, load, mutants, states, page, io_uring, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
 # THREADS=n is the number of threads of the explorer.
 set -eu
 cd "$(dirname "$0")/.."
@@ -31,6 +31,23 @@ part_mounts() {
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" CUTS="${CUTS:-40}" \
         JOURNAL_KILLS="${JOURNAL_KILLS:-34}" \
         tests tests --test kill --test journal_kill --test recorded --test journal --test lockstep --test fsx --test bad_images
+}
+
+# Real mounts again, whose requests come by io_uring.
+part_io_uring() {
+    switch=/sys/module/fuse/parameters/enable_uring
+    if [ ! -w "$switch" ]; then
+        echo "no FUSE over io_uring here: that takes Linux 6.14 and root"
+        return
+    fi
+    before="$(cat "$switch")"
+    echo Y >"$switch"
+    result=0
+    part_mounts || result=$?
+    tests tests --test posix --test generic --test direct_io --test io_uring || result=$?
+    tests fuse || result=$?
+    echo "$before" >"$switch"
+    return "$result"
 }
 
 # Writers and readers on one mount, half of the time under soft updates and half under a journal.
@@ -155,7 +172,7 @@ part_fuzz() {
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs cases load mutants states page fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs cases load mutants states page io_uring fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

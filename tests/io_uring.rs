@@ -6,6 +6,7 @@
 
 use backstitch_tests::command::{run, run_within, tool};
 use backstitch_tests::image::Image;
+use backstitch_tests::io_uring::Switch;
 use backstitch_tests::mount::{Mounted, Options};
 use backstitch_tests::require;
 use backstitch_tests::scratch::Scratch;
@@ -15,29 +16,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
-
-/// The kernel's switch as a test wants it, for as long as this lives. Whoever has a scratch directory
-/// is the only one to turn it.
-struct Switch {
-    before: String,
-}
-
-impl Switch {
-    fn turned(to: &str) -> Switch {
-        let before = fs::read_to_string(SWITCH).expect("no switch");
-        fs::write(SWITCH, to).expect("cannot turn the switch");
-        Switch { before }
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        // It stays for whoever has turned it before.
-        let _ = fs::write(SWITCH, &self.before);
-    }
-}
 
 fn options(io_uring: &str) -> Options {
     Options::with(&format!("io_uring={io_uring}"))
@@ -65,11 +43,11 @@ fn is_chosen_where_it_is_offered() {
     let image = Image::mke2fs(&scratch, "disk.img", "8M", &[]);
     let dir = scratch.dir("mnt");
     for (switch, option, expected) in [
-        ("Y", "auto", Some("io_uring")),
-        ("Y", "required", Some("io_uring")),
-        ("Y", "off", Some("device")),
-        ("N", "auto", Some("device")),
-        ("N", "required", None),
+        (true, "auto", Some("io_uring")),
+        (true, "required", Some("io_uring")),
+        (true, "off", Some("device")),
+        (false, "auto", Some("device")),
+        (false, "required", None),
     ] {
         let _switch = Switch::turned(switch);
         match Mounted::try_under_test(&image, &dir, &options(option)) {
@@ -95,7 +73,7 @@ fn is_chosen_where_it_is_offered() {
 fn carries_whatever_a_request_can() {
     require!("backstitch", "fuse", "root", "io_uring", "mke2fs");
     let scratch = Scratch::new("io_uring_sizes");
-    let _switch = Switch::turned("Y");
+    let _switch = Switch::turned(true);
     let image = Image::mke2fs(&scratch, "disk.img", "64M", &["-b", "4096"]);
     let dir = scratch.dir("mnt");
     let mounted = Mounted::under_test(&image, &dir, &options("required"));
@@ -135,7 +113,7 @@ fn more_wait_than_there_are_places() {
     const CALLERS: usize = 100;
     require!("backstitch", "fuse", "root", "io_uring", "mke2fs");
     let scratch = Scratch::new("io_uring_waiting");
-    let _switch = Switch::turned("Y");
+    let _switch = Switch::turned(true);
     let image = Image::mke2fs(&scratch, "disk.img", "64M", &[]);
     let dir = scratch.dir("mnt");
     let slow = Options::with("io_uring=required,flush_ms=5");
@@ -166,7 +144,7 @@ fn more_wait_than_there_are_places() {
 fn the_space_of_a_removed_file_is_free_for_the_next() {
     require!("backstitch", "fuse", "root", "io_uring", "mke2fs");
     let scratch = Scratch::new("io_uring_space");
-    let _switch = Switch::turned("Y");
+    let _switch = Switch::turned(true);
     let image = Image::mke2fs(&scratch, "disk.img", "8M", &["-m", "0"]);
     let dir = scratch.dir("mnt");
     let mounted = Mounted::under_test(&image, &dir, &options("required"));
@@ -185,7 +163,7 @@ fn the_space_of_a_removed_file_is_free_for_the_next() {
 fn a_daemon_is_killed() {
     require!("backstitch", "fuse", "root", "io_uring", "mke2fs");
     let scratch = Scratch::new("io_uring_kill");
-    let _switch = Switch::turned("Y");
+    let _switch = Switch::turned(true);
     let image = Image::mke2fs(&scratch, "disk.img", "64M", &[]);
     let dir = scratch.dir("mnt");
     let mounted = Mounted::under_test(&image, &dir, &options("required"));

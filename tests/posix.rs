@@ -5,7 +5,9 @@
 
 use backstitch_tests::command::{run_within, tool};
 use backstitch_tests::image::Image;
+use backstitch_tests::io_uring::Switch;
 use backstitch_tests::mount::{Mounted, Options};
+use backstitch_tests::requirements::missing;
 use backstitch_tests::scratch::Scratch;
 use backstitch_tests::{require, say};
 use std::collections::BTreeMap;
@@ -29,23 +31,30 @@ fn no_more_failures_than_the_kernel() {
     let mounted = Mounted::by_kernel(&theirs, &dir, "");
     let expected = pjdfstest(&scratch, &dir, &second);
     mounted.unmount();
-    let mounts = |image: &Image| {
-        let mounted = Mounted::under_test(image, &dir, &Options::with("allow_other"));
+    let mounts = |image: &Image, options: &str| {
+        let mounted = Mounted::under_test(image, &dir, &Options::with(options));
         let found = pjdfstest(&scratch, &dir, &second);
         mounted.unmount();
         image.expect_clean();
         found
     };
-    let found = mounts(&ours);
-    let ufs = mounts(&Image::ours(&scratch, "ufs.img", "256M", &["-t", "ufs2"]));
+    let found = mounts(&ours, "allow_other");
+    let by_ring = missing("io_uring").is_none().then(|| {
+        let _switch = Switch::turned(true);
+        mounts(&ours, "allow_other,io_uring=required")
+    });
+    let ufs = Image::ours(&scratch, "ufs.img", "256M", &["-t", "ufs2"]);
+    let ufs = mounts(&ufs, "allow_other");
     other.unmount();
 
     let count = |results: &Results, how: &str| results.values().filter(|(r, _)| r == how).count();
-    for (whose, results) in [
+    let by_ring_if_any = by_ring.iter().map(|results| ("ours by io_uring", results));
+    let always = [
         ("the kernel's ext2", &expected),
         ("ours", &found),
         ("our UFS2", &ufs),
-    ] {
+    ];
+    for (whose, results) in always.into_iter().chain(by_ring_if_any) {
         say(&format!(
             "pjdfstest, {whose}: {} passed, {} failed, {} skipped",
             count(results, "ok"),
@@ -56,6 +65,9 @@ fn no_more_failures_than_the_kernel() {
     assert!(count(&expected, "ok") > 300, "pjdfstest did not run");
     expect_no_worse("ext2", &expected, &found);
     expect_no_worse("UFS2", &expected, &ufs);
+    if let Some(by_ring) = &by_ring {
+        expect_no_worse("ext2 by io_uring", &expected, by_ring);
+    }
 }
 
 /// Asserts that what passes in one run is not worse in the other.

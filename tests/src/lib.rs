@@ -29,6 +29,7 @@ pub mod command;
 pub mod dumps;
 pub mod fsck;
 pub mod image;
+pub mod io_uring;
 pub mod load;
 pub mod loop_device;
 pub mod mount;

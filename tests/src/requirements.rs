@@ -1,5 +1,6 @@
 //! What a test needs from the machine.
 
+use crate::io_uring::Switch;
 use crate::mount::Backend;
 use std::path::{Path, PathBuf};
 
@@ -39,11 +40,9 @@ pub fn missing(what: &str) -> Option<String> {
             let there = Path::new("/dev/loop-control").exists() && kernel_knows_ext2();
             (!there).then(|| "the kernel has no loop devices or no ext2".to_owned())
         }),
-        "io_uring" => {
-            (!Path::new("/sys/module/fuse/parameters/enable_uring").exists()).then(|| {
-                "the kernel is older than Linux 6.14, where FUSE over io_uring came".to_owned()
-            })
-        }
+        "io_uring" => (!Switch::exists()).then(|| {
+            "the kernel is older than Linux 6.14, where FUSE over io_uring came".to_owned()
+        }),
         "backstitch" => match Backend::from_env() {
             Backend::Backstitch => None,
             other => Some(format!("BACKEND={other:?} has no such command")),

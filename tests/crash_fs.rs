@@ -1,7 +1,7 @@
 //! `crash fs`: every state that a crash can leave of the file system itself, with ACE's workloads
 //! and random ones. Foreign tools check a sample. Without order it must fail at once.
 
-use backstitch_tests::command::{Outcome, backstitch, run_within};
+use backstitch_tests::command::{Outcome, backstitch, run_within, tool};
 use backstitch_tests::require;
 use backstitch_tests::requirements::missing;
 use backstitch_tests::say;
@@ -52,6 +52,22 @@ fn without_arguments_every_mechanism_is_explored() {
             "{mechanism} in {told}"
         );
     }
+}
+
+/// It says what it has found by then, although the workload alone would take it hours.
+#[test]
+fn a_run_that_is_interrupted_reports_so_far() {
+    let mut command = tool("timeout");
+    command.args(["--preserve-status", "-s", "TERM", "3"]);
+    command.arg(backstitch().get_program());
+    command.args(["crash", "fs", "--json", "--workload", "random:60"]);
+    let found = run_within(&mut command, Duration::from_secs(120));
+    assert_eq!(found.code, Some(130), "{found:?}");
+    let report = found.json();
+    assert!(number(&report, "states") > 0, "{report}");
+    assert_eq!(report["exhaustive"], false);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("Interrupted"), "{notes}");
 }
 
 /// With all optimisations. Without them the graphs have ten times as many states (`make soak`); the

@@ -19,6 +19,7 @@ mod leaves;
 mod scout;
 mod worlds;
 
+use crate::campaign::NoObserver;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
@@ -466,9 +467,8 @@ impl<'a> Search<'a> {
                 plan.in_use_every = 1;
             }
             let mut known = Known::default();
-            let mut nobody = |_: &crate::Fork, _: u128| None;
             world.enter();
-            let outcome = explore(world.image(), workload, &plan, &mut known, &mut nobody);
+            let outcome = explore(world.image(), workload, &plan, &mut known, &NoObserver);
             World::leave();
             self.states += outcome.states;
             for (id, passes) in &outcome.rules {

@@ -196,6 +196,12 @@ pub trait Observer: Sync {
 
     /// Called when `_runs` runs of `_of` are done.
     fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
+
+    /// Whether to end before everything is explored, with what is known by then. Asked at each
+    /// state.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// An observer that ignores everything.
@@ -307,7 +313,7 @@ impl Campaign {
                 let (next, stop, image, chunks) = (&next, &stop, &image, &chunks);
                 scope.spawn(move || {
                     observer.thread_starts();
-                    while !stop.load(Relaxed) {
+                    while !stop.load(Relaxed) && !observer.is_over() {
                         let number = next.fetch_add(1, Relaxed);
                         let Some(chunk) = chunks.get(number) else {
                             return;
@@ -336,17 +342,16 @@ impl Campaign {
         stop: &AtomicBool,
     ) -> Vec<Outcome> {
         let plan = self.plan(chunk.variant);
-        let mut witness = |state: &Fork, fingerprint: u128| observer.state(state, fingerprint);
         let mut known = Known::default();
         let (mut states, mut failures) = (0, 0);
         let mut outcomes = Vec::new();
         for workload in &self.workloads[chunk.workloads.clone()] {
-            let outcome = explore(image, workload, &plan, &mut known, &mut witness);
+            let outcome = explore(image, workload, &plan, &mut known, observer);
             states += outcome.states;
             failures += usize::from(outcome.found.is_some());
             let ended = states >= self.most_states || failures >= self.most_failures;
             outcomes.push(outcome);
-            if ended || stop.load(Relaxed) {
+            if ended || stop.load(Relaxed) || observer.is_over() {
                 break;
             }
         }
@@ -389,7 +394,7 @@ impl Campaign {
                 }
             }
         }
-        results.is_complete = true;
+        results.is_complete = !observer.is_over();
         Ok(results)
     }
 

@@ -5,6 +5,7 @@ mod known;
 mod moments;
 mod replays;
 
+use crate::campaign::Observer;
 use backstitch_crash_core::fault::Fault;
 use backstitch_crash_core::frontier::Node;
 use backstitch_crash_core::image::Fork;
@@ -131,9 +132,6 @@ pub(crate) struct Outcome {
     pub(crate) refused: Vec<String>,
 }
 
-/// Sees states beside the judge, to check some of them with foreign tools. Returns what is wrong.
-pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128) -> Option<String>;
-
 /// Watches a workload as it runs.
 pub(crate) trait Spectator: Watcher {
     /// The image is mounted, at the start and after each crash of the workload.
@@ -160,12 +158,12 @@ pub(crate) fn explore(
     workload: &Workload,
     plan: &Plan,
     known: &mut Known,
-    witness: Witness<'_>,
+    observer: &dyn Observer,
 ) -> Outcome {
     let setup = known.part_from(workload);
     let mut reclaims = std::mem::take(&mut known.reclaims);
     reclaims.next_workload();
-    let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
+    let mut explorer = Explorer::new(setup, plan, &mut known.states, observer);
     explorer.judge.reclaims = reclaims;
     // For nested file systems, the result of a replay inside is no state of the device.
     explorer.replays &= image.nesting().is_none();
@@ -333,7 +331,8 @@ struct Explorer<'a> {
     moment: usize,
     known: &'a mut KnownStates,
     outcome: Outcome,
-    witness: Witness<'a>,
+    /// Sees states beside the judge, and says when to end.
+    observer: &'a dyn Observer,
 }
 
 impl<'a> Explorer<'a> {
@@ -341,7 +340,7 @@ impl<'a> Explorer<'a> {
         setup: usize,
         plan: &Plan,
         known: &'a mut KnownStates,
-        witness: Witness<'a>,
+        observer: &'a dyn Observer,
     ) -> Explorer<'a> {
         Explorer {
             plan: plan.clone(),
@@ -355,7 +354,7 @@ impl<'a> Explorer<'a> {
             moment: 0,
             known,
             outcome: Outcome::default(),
-            witness,
+            observer,
         }
     }
 
@@ -369,7 +368,9 @@ impl<'a> Explorer<'a> {
     }
 
     fn is_enough(&self) -> bool {
-        self.outcome.states >= self.plan.most_states || self.outcome.new >= self.plan.most_new
+        self.outcome.states >= self.plan.most_states
+            || self.outcome.new >= self.plan.most_new
+            || self.observer.is_over()
     }
 
     fn now(&self) -> Asked {
@@ -405,7 +406,7 @@ impl<'a> Explorer<'a> {
         let mut verdict = self.judge.judge(state, &model, question);
         watch::set_remounted(before);
         if verdict.is_none() && question != Question::Promises {
-            verdict = (self.witness)(state, fingerprint).map(|what| Verdict {
+            verdict = self.observer.state(state, fingerprint).map(|what| Verdict {
                 kind: "foreign",
                 what,
             });

@@ -1,6 +1,7 @@
 //! Making one state again, from its moment and the patches that were on disk. Also finding the
 //! smallest workload and the fewest patches that still show a failure.
 
+use crate::campaign::NoObserver;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -81,9 +82,7 @@ fn accept(
     plan: &Plan,
     best: &mut (Workload, Plan, Found),
 ) -> bool {
-    let outcome = explore(image, workload, plan, &mut Known::default(), &mut |_, _| {
-        None
-    });
+    let outcome = explore(image, workload, plan, &mut Known::default(), &NoObserver);
     let Some(found) = outcome.found else {
         return false;
     };

@@ -36,7 +36,7 @@ impl Explorer<'_> {
             return Some((question, verdict));
         }
         if question == Question::Consistency
-            && let Some(what) = (self.witness)(image, *fingerprint)
+            && let Some(what) = self.observer.state(image, *fingerprint)
         {
             let kind = "foreign";
             return Some((question, Verdict { kind, what }));

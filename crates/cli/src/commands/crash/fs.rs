@@ -1,6 +1,6 @@
 //! `backstitch crash fs`.
 
-use super::print::{Output, Recorded, progress_bar, quoted, verdict};
+use super::print::{Output, Recorded, progress_bar, quoted, stop_on_signals, verdict};
 use super::workloads::{is_case, named, scripted};
 use crate::options::AtomicUnit;
 use backstitch_bench::{Disk, DiskOptions, DriveSpec};
@@ -19,6 +19,7 @@ use indicatif::ProgressBar;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -40,6 +41,8 @@ const STATES_OF_A_CASE: u64 = 1000;
 const STATES_OF_OTHERS: u64 = 2000;
 /// What a case gets where the image is nearly full: a look at such an image takes ten times as long.
 const STATES_OF_FULL: u64 = 200;
+/// The exit status of a run that a signal has ended, as shells have it for ^C.
+const INTERRUPTED: u8 = 130;
 /// What a script or a case gets once more with torn blocks.
 const STATES_OF_TORN: u64 = 300;
 /// The image is kept in memory, and so are its forks' differences.
@@ -80,7 +83,9 @@ More than one may be given, with commas. Those of two operations come in an orde
 under each variant, 1000 new states are visited unless --states-each says otherwise; without arguments, 2000 of each other workload, and 300 more of each
 script and case with torn blocks.
 
-Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
+The first ^C ends the run with the figures of what has been explored; the second one kills it.
+
+Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage, 130 interrupted.
 
 Examples:
   backstitch crash fs
@@ -186,6 +191,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let script = args.script.as_deref().unwrap_or_default();
         return replay(args, vec![scripted(WHAT, "script", script)?], address);
     }
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_signals(WHAT, &stop)?;
     let mut reports = Vec::new();
     let mut orderings = orderings(args);
     orderings.dedup();
@@ -198,15 +205,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if is_first(ordering) {
             open_outputs(args)?;
         }
-        let report = under(args, *ordering, workloads)?;
+        let report = under(args, *ordering, workloads, &stop)?;
         if orderings.len() > 1 && !args.output.json {
             let line = format!("{ordering}: {}\n", verdict(&report));
             show::print_bytes(WHAT, line.as_bytes())?;
         }
         reports.push(report);
+        if stop.load(Relaxed) {
+            break;
+        }
     }
-    let report = joined(reports);
-    args.output.finish(WHAT, &report, args.rules)
+    let mut report = joined(reports);
+    if stop.load(Relaxed) {
+        report
+            .notes
+            .push("Interrupted: the figures are those of what had been explored by then.".into());
+    }
+    let done = args.output.finish(WHAT, &report, args.rules)?;
+    Ok(match stop.load(Relaxed) {
+        true => ExitCode::from(INTERRUPTED),
+        false => done,
+    })
 }
 
 /// Refuses what cannot be written before anything is explored.
@@ -223,7 +242,12 @@ fn open_outputs(args: &Args) -> Result<()> {
 }
 
 /// Explores under one mechanism.
-fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Report> {
+fn under(
+    args: &Args,
+    ordering: Ordering,
+    workloads: Vec<Workload>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Report> {
     let (cases, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_case);
     let is_full = |workload: &Workload| workload.name.starts_with("full/");
     let (full, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(is_full);
@@ -237,20 +261,23 @@ fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Re
         (&others, most_of_others),
     ];
     for (workloads, most_states_each) in bounded {
-        if workloads.is_empty() || failures >= args.failures as usize {
+        let has_ended = failures >= args.failures as usize || stop.load(Relaxed);
+        if workloads.is_empty() || has_ended && !reports.is_empty() {
             continue;
         }
         let mut campaign = campaign(args, ordering, workloads.clone())?;
         campaign.most_states_each = args.states_each.unwrap_or(most_states_each);
-        let report = explore(args, &campaign)?;
+        let report = explore(args, &campaign, stop)?;
         failures += report.failures.len();
         reports.push(report);
     }
-    if is_whole && failures == 0 && !ordering.one_flush_features().is_empty() {
-        reports.push(elsewhere(args, ordering, &cases)?);
+    let goes_on = is_whole && failures == 0 && !stop.load(Relaxed);
+    if goes_on && !ordering.one_flush_features().is_empty() {
+        reports.push(elsewhere(args, ordering, &cases, stop)?);
     }
-    if is_whole && !args.torn && reports.iter().all(|report| report.failures.is_empty()) {
-        reports.push(torn(args, ordering, cases, others)?);
+    let is_good = reports.iter().all(|report| report.failures.is_empty());
+    if is_whole && !args.torn && is_good && !stop.load(Relaxed) {
+        reports.push(torn(args, ordering, cases, others, stop)?);
     }
     Ok(joined(reports))
 }
@@ -261,6 +288,7 @@ fn torn(
     ordering: Ordering,
     cases: Vec<Workload>,
     mut others: Vec<Workload>,
+    stop: &Arc<AtomicBool>,
 ) -> Result<Report> {
     others.retain(|workload| workload.name.starts_with("scripts/"));
     others.extend(cases);
@@ -270,12 +298,17 @@ fn torn(
     };
     let mut campaign = campaign(&args, ordering, others)?;
     campaign.most_states_each = args.states_each.unwrap_or(STATES_OF_TORN);
-    explore(&args, &campaign)
+    explore(&args, &campaign, stop)
 }
 
 /// The cases about journals once more, with a journal on a device of its own whose commit records
 /// do not wait.
-fn elsewhere(args: &Args, ordering: Ordering, cases: &[Workload]) -> Result<Report> {
+fn elsewhere(
+    args: &Args,
+    ordering: Ordering,
+    cases: &[Workload],
+    stop: &Arc<AtomicBool>,
+) -> Result<Report> {
     let args = Args {
         journal_dev: true,
         journal_async_commit: true,
@@ -293,7 +326,7 @@ fn elsewhere(args: &Args, ordering: Ordering, cases: &[Workload]) -> Result<Repo
     let cases = cases.iter().filter(is_named).cloned().collect();
     let mut campaign = campaign(&args, ordering, cases)?;
     campaign.most_states_each = args.states_each.unwrap_or(STATES_OF_A_CASE);
-    explore(&args, &campaign)
+    explore(&args, &campaign, stop)
 }
 
 fn workloads(args: &Args, ordering: Ordering) -> Result<Vec<Workload>> {
@@ -407,6 +440,7 @@ fn atomic(args: &Args) -> AtomicUnit {
 struct Progress<'a> {
     bar: ProgressBar,
     foreign: &'a Foreign,
+    stop: &'a AtomicBool,
 }
 
 impl Observer for Progress<'_> {
@@ -425,15 +459,20 @@ impl Observer for Progress<'_> {
         self.bar
             .set_message(format!("{distinct} states, {failed} failed"));
     }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
 }
 
-fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
+fn explore(args: &Args, campaign: &Campaign, stop: &AtomicBool) -> Result<Report> {
     let failed =
         |error: &dyn std::fmt::Display| Error::failed(WHAT, "exploring", error.to_string());
     let foreign = Foreign::new(args.e2fsck, args.kernel).map_err(|error| failed(&error))?;
     let progress = Progress {
         bar: progress_bar(&format!("runs under {}, {{msg}}", campaign.ordering)),
         foreign: &foreign,
+        stop,
     };
     let started = Instant::now();
     let mut results = campaign.run(&progress).map_err(|error| failed(&error))?;
@@ -610,6 +649,7 @@ fn joined(mut reports: Vec<Report>) -> Report {
             }
             (all, more) => all.or(more),
         };
+        whole.notes.extend(report.notes);
         for (what, count) in report.coverage {
             *whole.coverage.entry(what).or_default() += count;
         }

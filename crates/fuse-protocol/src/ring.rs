@@ -43,6 +43,10 @@ const COMMIT_AND_FETCH: u32 = 2;
 /// Requests that one thread's ring holds: its own, and a little room.
 const RING_ENTRIES: u32 = 2;
 
+/// Requests of one processor that can be under way at once, at least and at most.
+const LEAST_AT_ONCE: usize = 2;
+const MOST_AT_ONCE: usize = 16;
+
 /// How long what comes by the device may wait for more.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -259,26 +263,38 @@ fn build() -> io::Result<Ring> {
 }
 
 /// Which threads serve which queues.
+#[derive(Debug)]
 pub(crate) struct Plan {
     /// The queue of each thread.
     queues: Vec<u16>,
+    at_once: usize,
 }
 
 impl Plan {
-    /// Threads for a queue of each processor that there is or may come to be: `most` for those that
-    /// are there, one for the others.
-    pub(crate) fn new(most: usize) -> Plan {
-        let possible = possible_processors();
-        let online = std::thread::available_parallelism().map_or(1, usize::from);
-        let at_once = most.clamp(1, 64);
-        let of_queue = |queue: u16| match usize::from(queue) < online {
+    /// About `threads` threads: as many for each processor that is there, and one for each that may
+    /// come to be.
+    pub(crate) fn new(threads: usize) -> Plan {
+        Plan::over(&processors("online"), &processors("possible"), threads)
+    }
+
+    fn over(online: &[u16], possible: &[u16], threads: usize) -> Plan {
+        let at_once = (threads / online.len().max(1)).clamp(LEAST_AT_ONCE, MOST_AT_ONCE);
+        let of_queue = |queue: &u16| match online.contains(queue) {
             true => at_once,
             false => 1,
         };
-        let queues = (0..possible).flat_map(|queue| vec![queue; of_queue(queue)]);
+        let queues = possible
+            .iter()
+            .flat_map(|queue| vec![*queue; of_queue(queue)]);
         Plan {
             queues: queues.collect(),
+            at_once,
         }
+    }
+
+    /// Requests of one processor that can be under way at once.
+    pub(crate) fn at_once(&self) -> usize {
+        self.at_once
     }
 
     pub(crate) fn queues(&self) -> &[u16] {
@@ -286,16 +302,22 @@ impl Plan {
     }
 }
 
-/// The kernel has a queue for each of these.
-fn possible_processors() -> u16 {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    last_of(&list).map_or(1, |last| last.saturating_add(1))
+/// The processors of this system that are `online`, or are `possible`: the kernel has a queue for
+/// each of the latter.
+fn processors(which: &str) -> Vec<u16> {
+    let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"));
+    numbers_of(&list.unwrap_or_default()).unwrap_or_else(|| vec![0])
 }
 
-/// The last number of a list like `0-3,5`.
-fn last_of(list: &str) -> Option<u16> {
-    let last = list.trim().rsplit([',', '-']).next()?;
-    last.parse().ok()
+/// The numbers of a list like `0-3,5`.
+fn numbers_of(list: &str) -> Option<Vec<u16>> {
+    let mut numbers = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
 }
 
 /// A thread's part of the connection: a ring, and a slot in a queue.
@@ -544,16 +566,25 @@ mod tests {
 
     #[test]
     fn lists_of_processors() {
-        assert_eq!(last_of("0-3\n"), Some(3));
-        assert_eq!(last_of("0\n"), Some(0));
-        assert_eq!(last_of("0-3,8-11"), Some(11));
-        assert_eq!(last_of(""), None);
+        assert_eq!(numbers_of("0-3\n"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(numbers_of("0\n"), Some(vec![0]));
+        assert_eq!(numbers_of("0-1,8-9"), Some(vec![0, 1, 8, 9]));
+        assert_eq!(numbers_of(""), None);
     }
 
     #[test]
     fn every_queue_has_a_thread() {
-        let plan = Plan::new(3);
-        assert!((0..possible_processors()).all(|queue| plan.queues().contains(&queue)));
+        let plan = Plan::over(&[1, 2], &[0, 1, 2, 3], 6);
+        assert_eq!(plan.queues(), [0, 1, 1, 1, 2, 2, 2, 3]);
+        let many: Vec<u16> = (0..100).collect();
+        assert_eq!(Plan::over(&many, &many, 64).queues().len(), 200);
+        assert_eq!(Plan::over(&[0], &[0], 64).at_once(), MOST_AT_ONCE);
+        let here = Plan::new(1);
+        assert!(
+            processors("possible")
+                .iter()
+                .all(|queue| here.queues().contains(queue))
+        );
     }
 
     #[test]

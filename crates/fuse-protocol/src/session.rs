@@ -64,8 +64,9 @@ pub struct SessionOptions {
     pub max_read_ahead_bytes: u32,
     /// Threads that read `/dev/fuse`.
     pub threads: usize,
-    /// Threads for each processor, where requests come by io_uring.
-    pub threads_per_queue: usize,
+    /// Threads that serve all processors together, where requests come by io_uring; each has at least
+    /// two and at most sixteen.
+    pub ring_threads: usize,
     /// Whether they may.
     pub io_uring: IoUring,
 }
@@ -76,7 +77,8 @@ pub struct Session<F> {
     files: F,
     device: Arc<Device>,
     options: SessionOptions,
-    over_io_uring: bool,
+    /// Where requests come by io_uring.
+    plan: Option<Plan>,
 }
 
 /// A connection that is being served.
@@ -100,7 +102,7 @@ impl<F: Filesystem> Session<F> {
             files,
             device: Arc::new(Device::new(connection)),
             options,
-            over_io_uring: false,
+            plan: None,
         };
         session.negotiate()?;
         Ok(session)
@@ -147,15 +149,16 @@ impl<F: Filesystem> Session<F> {
         }
         let offered = u64::from(offer.flags) | u64::from(offer.flags2) << 32;
         let own = u64::from(FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_MAX_PAGES | FUSE_INIT_EXT);
-        self.over_io_uring = offered & ring::CAPABILITY != 0
+        let over_io_uring = offered & ring::CAPABILITY != 0
             && self.options.io_uring != IoUring::Off
             && ring::is_possible();
+        self.plan = over_io_uring.then(|| Plan::new(self.options.ring_threads));
         let chosen = self.files.negotiate(&Offer {
             flags: offered,
-            over_io_uring: self.over_io_uring,
+            over_io_uring,
         });
         let mut wanted = offered & (chosen | own);
-        if self.over_io_uring {
+        if over_io_uring {
             wanted |= ring::CAPABILITY;
         } else if self.options.io_uring == IoUring::Required {
             return unsupported(
@@ -166,9 +169,9 @@ impl<F: Filesystem> Session<F> {
         }
         let options = &self.options;
         let mut max_background = options.max_background;
-        if self.over_io_uring {
+        if let Some(plan) = &self.plan {
             // Half of a queue's threads are left to requests that somebody waits for.
-            let half = u16::try_from(options.threads_per_queue / 2).unwrap_or(u16::MAX);
+            let half = u16::try_from(plan.at_once() / 2).unwrap_or(u16::MAX);
             max_background = max_background.min(half.max(1));
         }
         Ok(fuse_init_out {
@@ -198,8 +201,8 @@ impl<F: Filesystem> Session<F> {
         let mut threads = Vec::new();
         let mut transport = Transport::Device;
         let mut readers = self.options.threads.max(1);
-        if self.over_io_uring {
-            transport = start_rings(&files, &self.device, &self.options, &mut threads)?;
+        if let Some(plan) = &self.plan {
+            transport = start_rings(&files, &self.device, plan, &self.options, &mut threads)?;
             readers = 0;
         }
         for number in 0..readers {
@@ -238,10 +241,10 @@ fn offer_of(parts: &Parts<'_>) -> fuse_init_in {
 fn start_rings<F: Filesystem>(
     files: &Arc<F>,
     device: &Arc<Device>,
+    plan: &Plan,
     options: &SessionOptions,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> io::Result<Transport> {
-    let plan = Plan::new(options.threads_per_queue);
     let payload_bytes = (options.max_write_bytes as usize).max(LEAST_PAYLOAD_BYTES);
     let leftovers = Leftovers::new(device.clone(), options.max_write_bytes)?;
     let leftovers = Arc::new(leftovers);

@@ -132,7 +132,7 @@ const SESSION: SessionOptions = SessionOptions {
     max_background: 16,
     max_read_ahead_bytes: 128 << 10,
     threads: 2,
-    threads_per_queue: 0,
+    ring_threads: 0,
     io_uring: IoUring::Off,
 };
 

@@ -24,8 +24,8 @@ const MAX_WRITE_BYTES: u32 = 1 << 20;
 /// How many requests nobody waits for (read-ahead, write-back) may be under way at once.
 const MAX_BACKGROUND: u16 = 64;
 
-/// Threads that serve by io_uring, all together.
-const MOST_RING_THREADS: usize = 64;
+/// Threads that serve by io_uring, where there are not too many processors for that.
+const RING_THREADS: usize = 64;
 
 /// What is shown as a mount's type, behind `fuse.`.
 pub(crate) const SUBTYPE: &str = "backstitch";
@@ -437,13 +437,12 @@ fn mount_options(options: &FrontOptions) -> MountOptions {
 }
 
 fn session_options(options: &FrontOptions) -> SessionOptions {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     SessionOptions {
         max_write_bytes: MAX_WRITE_BYTES,
         max_background: MAX_BACKGROUND,
         max_read_ahead_bytes: u32::MAX,
         threads: threads(options.threads),
-        threads_per_queue: (MOST_RING_THREADS / cpus).clamp(2, 16),
+        ring_threads: RING_THREADS,
         io_uring: options.io_uring,
     }
 }

@@ -324,6 +324,8 @@ pub struct Graph {
     /// Scratch space, kept to allocate nothing in steady state.
     pub(crate) stack: Vec<u32>,
     pub(crate) chosen: Vec<u32>,
+    /// The patches of a version, for the hook.
+    pub(crate) told: Vec<PatchId>,
     pub(crate) starts: Vec<u32>,
     pub(crate) old_bytes: Vec<u8>,
     pub(crate) undo: UndoStore,
@@ -360,6 +362,7 @@ impl Graph {
             became_ready: Vec::new(),
             stack: Vec::new(),
             chosen: Vec::new(),
+            told: Vec::new(),
             starts: Vec::new(),
             old_bytes: Vec::new(),
             undo: UndoStore::default(),

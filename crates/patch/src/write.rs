@@ -59,22 +59,36 @@ impl Graph {
             Version::RolledBack(copy)
         };
         if self.hook.is_some() {
-            let patches = run.iter().chain(&chosen);
-            let patches: Vec<PatchId> = patches.map(|i| self.id_of(*i)).collect();
-            let bytes = if let Version::RolledBack(copy) = &version {
-                copy
-            } else {
-                bytes
+            let bytes = match &version {
+                Version::RolledBack(copy) => copy,
+                _ => bytes,
             };
-            self.emit(&Event::Write {
-                block,
-                patches: &patches,
-                rolled_back: left_over as u32,
-                bytes,
-            });
+            self.tell_write(block, run, &chosen, left_over as u32, bytes);
         }
         self.chosen = chosen;
         version
+    }
+
+    #[cold]
+    fn tell_write(
+        &mut self,
+        block: BlockId,
+        run: Option<u32>,
+        chosen: &[u32],
+        rolled_back: u32,
+        bytes: &[u8],
+    ) {
+        // Memory that is used again: there are as many versions as blocks that are written.
+        let mut patches = std::mem::take(&mut self.told);
+        patches.clear();
+        patches.extend(run.iter().chain(chosen).map(|i| self.id_of(*i)));
+        self.emit(&Event::Write {
+            block,
+            patches: &patches,
+            rolled_back,
+            bytes,
+        });
+        self.told = patches;
     }
 
     /// The patches of the block that wait for nothing but each other.

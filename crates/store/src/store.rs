@@ -64,6 +64,8 @@ pub(crate) struct Slot {
     pub(crate) passed_over: u8,
     /// The last version written left patches out, and nothing changed the block since.
     pub(crate) rollback_owed: bool,
+    /// The watcher that was told where the block is and what it holds, by its number; 0 for none.
+    pub(crate) told_to: u32,
     /// When the oldest change that is not on disk was made.
     pub(crate) dirtied: Duration,
     /// Where the block is in the list of dirty ones, if it is.
@@ -128,6 +130,8 @@ pub struct Store {
     pub(crate) part_bytes: u64,
     pub(crate) is_streaming: bool,
     pub(crate) watcher: Option<Arc<dyn Watcher>>,
+    /// How many watchers there have been: the number of the last one.
+    pub(crate) watchers: u32,
     /// Batches put together.
     pub(crate) batches: u64,
 }
@@ -179,6 +183,7 @@ impl Store {
             part_bytes: 0,
             is_streaming: false,
             watcher: None,
+            watchers: 0,
             batches: 0,
         }
     }
@@ -422,6 +427,7 @@ impl Store {
             queued: None,
             passed_over: 0,
             rollback_owed: false,
+            told_to: 0,
             dirtied: Duration::ZERO,
             dirty_at: None,
         };

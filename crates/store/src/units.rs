@@ -121,7 +121,9 @@ impl Store {
     pub(crate) fn note_kind(&mut self, index: u32, volume: VolumeId, block: u64, kind: BlockKind) {
         let class = kind.class;
         let slot = &mut self.slots[index as usize];
-        slot.class = class;
+        if slot.class != class {
+            (slot.class, slot.told_to) = (class, 0);
+        }
         slot.rollback_owed = false;
         if kind.number == 0 {
             slot.seal = None;
@@ -138,7 +140,8 @@ impl Store {
             _ => self.volumes[slot.key.volume.0 as usize].units(),
         };
         if units != slot.units && !self.has_uncommitted(index) {
-            self.slots[index as usize].units = units;
+            let slot = &mut self.slots[index as usize];
+            (slot.units, slot.told_to) = (units, 0);
         }
         debug_assert!(
             is_whole || class == BlockClass::Data || self.slots[index as usize].units >= units,

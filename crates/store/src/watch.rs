@@ -94,13 +94,14 @@ impl Store {
     /// changes that are not on stable storage, and of these changes.
     pub fn watch(&mut self, watcher: Option<Arc<dyn Watcher>>) {
         self.watcher = watcher;
+        self.watchers += 1;
         let Some(watcher) = &self.watcher else {
             self.graph.set_hook(None);
             return;
         };
         let mut of_graph = OfGraph(watcher.clone());
-        for slot in &self.dirty {
-            self.tell_place(*slot);
+        for at in 0..self.dirty.len() {
+            self.tell_place(self.dirty[at]);
         }
         self.graph.announce(&mut of_graph);
         self.graph.set_hook(Some(Box::new(of_graph)));
@@ -125,16 +126,17 @@ impl Store {
         self.tell(|| Happening::Failed(batch.number));
     }
 
-    /// Tells the watcher where the units of a slot are.
+    /// Tells the watcher where the units of a slot are, if it has not been told.
     #[inline]
-    pub(crate) fn tell_place(&self, index: u32) {
-        if self.watcher.is_some() {
+    pub(crate) fn tell_place(&mut self, index: u32) {
+        if self.watcher.is_some() && self.slots[index as usize].told_to != self.watchers {
             self.tell_places(index);
         }
     }
 
     #[cold]
-    fn tell_places(&self, index: u32) {
+    fn tell_places(&mut self, index: u32) {
+        self.slots[index as usize].told_to = self.watchers;
         let slot = &self.slots[index as usize];
         let block_bytes = slot.data.len() as u64;
         for unit in self.units(index) {

@@ -2,13 +2,60 @@
 
 use crate::Damage;
 
-/// Appends a number, seven bits to a byte, the lowest first.
-pub(crate) fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
+/// Bytes that a number takes at most.
+pub(crate) const MOST_NUMBER_BYTES: usize = 10;
+
+/// Room that is written into from its beginning on. Who makes it sees to it that all fits, so that
+/// nothing has to grow between two numbers.
+pub(crate) struct Room<'r> {
+    bytes: &'r mut [u8],
+    len: usize,
+}
+
+impl<'r> Room<'r> {
+    pub(crate) fn new(bytes: &'r mut [u8]) -> Room<'r> {
+        Room { bytes, len: 0 }
     }
-    out.push(number as u8);
+
+    /// How many bytes have been written.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    pub(crate) fn put_byte(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    /// Appends a number, seven bits to a byte, the lowest first.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, number: u64) {
+        match number {
+            ..0x80 => self.put_byte(number as u8),
+            0x80..0x4000 => {
+                self.put_byte(number as u8 | 0x80);
+                self.put_byte((number >> 7) as u8);
+            }
+            _ => self.put_long(number),
+        }
+    }
+
+    fn put_long(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.put_byte(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.put_byte(number as u8);
+    }
+
+    /// Appends how many bytes these are, and them.
+    #[inline]
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
+        self.put(bytes.len() as u64);
+        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
 }
 
 /// What is left to be read of some bytes.
@@ -61,12 +108,13 @@ pub(crate) struct Context {
 
 impl Context {
     /// A patch: 0 is the next new one, 1 the newest there is, 2 the one before it.
-    pub(crate) fn put_patch(&mut self, out: &mut Vec<u8>, patch: u64) {
+    #[inline(always)]
+    pub(crate) fn put_patch(&mut self, room: &mut Room<'_>, patch: u64) {
         if patch > self.newest {
             self.newest = patch;
-            out.push(0);
+            room.put_byte(0);
         } else {
-            put(out, self.newest - patch + 1);
+            room.put(self.newest - patch + 1);
         }
     }
 
@@ -80,10 +128,11 @@ impl Context {
         }
     }
 
-    pub(crate) fn put_patches(&mut self, out: &mut Vec<u8>, patches: &[u64]) {
-        put(out, patches.len() as u64);
+    #[inline(always)]
+    pub(crate) fn put_patches(&mut self, room: &mut Room<'_>, patches: &[u64]) {
+        room.put(patches.len() as u64);
         for patch in patches {
-            self.put_patch(out, *patch);
+            self.put_patch(room, *patch);
         }
     }
 
@@ -111,12 +160,14 @@ mod tests {
 
     #[test]
     fn numbers_come_back() {
-        let mut out = Vec::new();
-        let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
+        let numbers = [0, 1, 127, 128, 300, 0x3fff, 0x4000, 1 << 32, u64::MAX];
+        let mut bytes = [0; 9 * MOST_NUMBER_BYTES];
+        let mut room = Room::new(&mut bytes);
         for number in numbers {
-            put(&mut out, number);
+            room.put(number);
         }
-        let mut rest = Rest(&out);
+        let len = room.len();
+        let mut rest = Rest(&bytes[..len]);
         for number in numbers {
             assert_eq!(rest.number(), Ok(number));
         }
@@ -126,12 +177,13 @@ mod tests {
 
     #[test]
     fn patches_are_coded_by_how_far_back_they_are() {
-        let (mut out, mut cx) = (Vec::new(), Context::default());
+        let (mut bytes, mut cx) = ([0xff; 6], Context::default());
+        let mut room = Room::new(&mut bytes);
         for patch in [1, 2, 1, 3, 3, 1] {
-            cx.put_patch(&mut out, patch);
+            cx.put_patch(&mut room, patch);
         }
-        assert_eq!(out, [0, 0, 2, 0, 1, 3]);
-        let (mut rest, mut cx) = (Rest(&out), Context::default());
+        assert_eq!((room.len(), bytes), (6, [0, 0, 2, 0, 1, 3]));
+        let (mut rest, mut cx) = (Rest(&bytes), Context::default());
         for patch in [1, 2, 1, 3, 3, 1] {
             assert_eq!(cx.patch(&mut rest), Ok(patch));
         }

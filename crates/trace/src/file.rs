@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::codec::{Context, Rest};
+use crate::codec::{Context, Rest, Room};
 use crate::record::Record;
 use crate::state::State;
 use crate::{Damage, Error};
@@ -23,6 +23,8 @@ pub const CHUNK_MAGIC: [u8; 4] = *b"BSTC";
 pub const CHUNK_HEAD_BYTES: usize = 44;
 /// A chunk is closed once it has as many bytes of records.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+/// Memory of a chunk that has filled up: its records, and the ones with which it did.
+const ROOM_BYTES: usize = CHUNK_HEAD_BYTES + CHUNK_BYTES + (4 << 10);
 /// The longest description.
 const MOST_DESCRIPTION_BYTES: u32 = 1 << 20;
 
@@ -47,8 +49,10 @@ pub(crate) struct Chunk {
     began: Context,
     first_record: u64,
     records: u32,
-    /// Room for the head, and the records.
+    /// Room for the head, the records, and more of them.
     bytes: Vec<u8>,
+    /// How many bytes of that are the head's and the records'.
+    len: usize,
 }
 
 impl Chunk {
@@ -59,6 +63,7 @@ impl Chunk {
             first_record: 0,
             records: 0,
             bytes: vec![0; CHUNK_HEAD_BYTES],
+            len: CHUNK_HEAD_BYTES,
         }
     }
 
@@ -73,9 +78,23 @@ impl Chunk {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn put(&mut self, record: &Record<'_>) {
         self.records += 1;
-        record.encode(&mut self.cx, &mut self.bytes);
+        let end = self.len + record.most_bytes();
+        if end > self.bytes.len() {
+            self.grow(end);
+        }
+        let mut room = Room::new(&mut self.bytes[self.len..]);
+        record.encode(&mut self.cx, &mut room);
+        self.len += room.len();
+    }
+
+    /// Makes room up to `end`, and for more records in the same go.
+    #[cold]
+    fn grow(&mut self, end: usize) {
+        let twice = (2 * self.bytes.len()).min(ROOM_BYTES);
+        self.bytes.resize(end.max(twice), 0);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -88,12 +107,13 @@ impl Chunk {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.len() >= CHUNK_HEAD_BYTES + CHUNK_BYTES
+        self.len >= CHUNK_HEAD_BYTES + CHUNK_BYTES
     }
 
     /// The chunk's bytes; what follows goes into `next`.
     pub(crate) fn close(&mut self, mut next: Vec<u8>) -> Vec<u8> {
         let bytes = &mut self.bytes;
+        bytes.truncate(self.len);
         let len = (bytes.len() - CHUNK_HEAD_BYTES) as u32;
         bytes[0..4].copy_from_slice(&CHUNK_MAGIC);
         bytes[8..12].copy_from_slice(&len.to_le_bytes());
@@ -106,8 +126,9 @@ impl Chunk {
         bytes[4..8].copy_from_slice(&sum.to_le_bytes());
         self.first_record += u64::from(self.records);
         (self.records, self.began) = (0, self.cx);
-        next.clear();
-        next.resize(CHUNK_HEAD_BYTES, 0);
+        // What is in memory that is used again need not be zeros: all of the chunk is written.
+        next.resize(next.len().max(CHUNK_HEAD_BYTES), 0);
+        self.len = CHUNK_HEAD_BYTES;
         std::mem::replace(&mut self.bytes, next)
     }
 }

@@ -184,6 +184,7 @@ pub const KINDS: [&str; 28] = [
 
 impl Record<'_> {
     /// The record's code.
+    #[inline(always)]
     pub fn code(&self) -> u8 {
         match self {
             Record::Time(_) => 0,

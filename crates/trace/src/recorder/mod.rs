@@ -11,7 +11,6 @@ mod take;
 
 use std::io::{self, Write};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use backstitch_patch::PatchId;
 use backstitch_store::{Happening, Watcher};
@@ -22,21 +21,7 @@ use crate::file::{Chunk, head};
 use crate::record::{Place, Record};
 use crate::{RecordingError, Written};
 use out::{Out, Refused};
-
-/// What is known of the operation under way.
-#[derive(Default)]
-struct Under {
-    /// It is recorded, with this number.
-    is_open: bool,
-    /// Its record, as long as it has changed nothing: who looks only, or has to wait first, leaves
-    /// no trace.
-    objects: Vec<u64>,
-    names: [Vec<u8>; 2],
-    names_count: usize,
-    word: &'static str,
-    range_bytes: (u64, u64),
-    is_waiting: bool,
-}
+use take::{Numbers, Tape, Under};
 
 /// How far a recording is.
 enum Stage {
@@ -49,19 +34,14 @@ enum Stage {
 }
 
 struct Inner {
-    chunk: Chunk,
+    tape: Tape,
     out: Out,
     stage: Stage,
     with_contents: bool,
-    /// Of each place in the graph's table of patches: which of its users has which number.
-    numbers: Vec<(u32, u64)>,
-    last_number: u64,
+    numbers: Numbers,
     places: Vec<Option<Place>>,
-    now: Duration,
-    told: Duration,
     under: Under,
     scopes: u64,
-    list: Vec<u64>,
 }
 
 /// Writes down what happens in a store; see [`Store::watch`](backstitch_store::Store::watch).
@@ -85,18 +65,14 @@ impl Recorder {
         Recorder {
             head: head(&recording.description, recording.with_contents),
             inner: Mutex::new(Inner {
-                chunk: Chunk::new(),
+                tape: Tape::new(),
                 out,
                 stage: Stage::Recording,
                 with_contents: recording.with_contents,
-                numbers: Vec::new(),
-                last_number: 0,
+                numbers: Numbers::default(),
                 places: Vec::new(),
-                now: Duration::ZERO,
-                told: Duration::ZERO,
                 under: Under::default(),
                 scopes: 0,
-                list: Vec::new(),
             }),
             writer: Mutex::default(),
         }
@@ -146,7 +122,7 @@ impl Recorder {
 
     /// How many records there are.
     pub fn records(&self) -> u64 {
-        self.inner.lock().chunk.records_in_all()
+        self.inner.lock().tape.chunk.records_in_all()
     }
 
     /// How many events could not be kept.
@@ -159,12 +135,7 @@ impl Recorder {
 
     /// The number of a patch in the trace, if it has been named.
     pub fn number_of(&self, id: PatchId) -> Option<u64> {
-        let (place, generation) = id.place();
-        let inner = self.inner.lock();
-        let found = inner.numbers.get(place as usize);
-        found
-            .filter(|(of, number)| *of == generation && *number > 0)
-            .map(|(_, number)| *number)
+        self.inner.lock().numbers.known(id)
     }
 
     /// Ends a recording in memory or of the last of it; the trace. Nothing of one into a writer.
@@ -217,7 +188,7 @@ impl Watcher for Recorder {
             return inner.count_lost();
         }
         inner.take_down(what);
-        if inner.chunk.is_full() {
+        if inner.tape.chunk.is_full() {
             inner.pass_on();
         }
     }
@@ -246,10 +217,10 @@ impl Inner {
 
     /// Hands the chunk under way over.
     fn pass_on(&mut self) {
-        if self.chunk.is_empty() || self.has_ended() {
+        if self.tape.chunk.is_empty() || self.has_ended() {
             return;
         }
-        let chunk = self.chunk.close(self.out.spare());
+        let chunk = self.tape.chunk.close(self.out.spare());
         self.stage = match self.out.take(chunk) {
             Ok(()) => Stage::Recording,
             Err(Refused::Full(unsent)) => Stage::Full { unsent, lost: 0 },
@@ -261,19 +232,19 @@ impl Inner {
     fn end(&mut self) -> Ending {
         let (mut rest, mut lost) = (Vec::new(), None);
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Recording => self.chunk.put(&Record::Finished),
+            Stage::Recording => self.tape.chunk.put(&Record::Finished),
             Stage::Full {
                 unsent,
                 lost: events,
             } => {
                 rest.push(unsent);
-                self.chunk.put(&Record::Lost { events });
+                self.tape.chunk.put(&Record::Lost { events });
                 lost = Some(events);
             }
-            Stage::Ended => self.chunk = Chunk::new(),
+            Stage::Ended => self.tape.chunk = Chunk::new(),
         }
-        if !self.chunk.is_empty() {
-            rest.push(self.chunk.close(Vec::new()));
+        if !self.tape.chunk.is_empty() {
+            rest.push(self.tape.chunk.close(Vec::new()));
         }
         Ending {
             out: std::mem::replace(&mut self.out, Out::Nowhere),

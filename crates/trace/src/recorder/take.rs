@@ -1,71 +1,170 @@
 //! How what happens becomes records.
 
+use std::time::Duration;
+
 use backstitch_device::WriteRequest;
 use backstitch_patch::{BlockId, Change as Changing, Event, PatchId};
 use backstitch_store::{Happening, Placement, Scope, VolumeId};
 
-use super::{Inner, Under};
+use super::Inner;
+use crate::file::Chunk;
 use crate::record::{Change, Place, Record};
 
 /// Bytes of an image in one record.
 const IMAGE_PART_BYTES: usize = 4096;
 
-impl Inner {
-    /// Records something that belongs to no operation by itself.
+/// The chunk under way, and the time.
+pub(super) struct Tape {
+    pub(super) chunk: Chunk,
+    /// The time, and how much of it is in the records already, in nanoseconds.
+    now_ns: u64,
+    told_ns: u64,
+}
+
+impl Tape {
+    pub(super) fn new() -> Tape {
+        Tape {
+            chunk: Chunk::new(),
+            now_ns: 0,
+            told_ns: 0,
+        }
+    }
+
+    #[inline]
+    fn set_time(&mut self, now: Duration) {
+        // It ends in 584 years.
+        let now_ns = now.as_secs().saturating_mul(1_000_000_000);
+        let now_ns = now_ns.saturating_add(u64::from(now.subsec_nanos()));
+        self.now_ns = self.now_ns.max(now_ns);
+    }
+
+    /// Records something. Inlined, so that each caller has the writing of its own record only.
+    #[inline(always)]
     fn put(&mut self, record: &Record<'_>) {
-        if self.now != self.told {
-            self.told = self.now;
-            self.chunk.put(&Record::Time(self.now));
+        if self.now_ns != self.told_ns {
+            self.put_time();
         }
         self.chunk.put(record);
     }
 
-    /// Records a change: if it is the first of an operation, that before.
-    fn put_change(&mut self, record: &Record<'_>) {
+    fn put_time(&mut self) {
+        self.told_ns = self.now_ns;
+        let now = Duration::from_nanos(self.now_ns);
+        self.chunk.put(&Record::Time(now));
+    }
+}
+
+/// The numbers of patches.
+#[derive(Default)]
+pub(super) struct Numbers {
+    /// Of each place in the graph's table of patches: which of its users has which number.
+    of: Vec<(u32, u64)>,
+    last: u64,
+    list: Vec<u64>,
+}
+
+impl Numbers {
+    /// The number of a patch, if it has been named.
+    #[inline]
+    pub(super) fn known(&self, id: PatchId) -> Option<u64> {
+        let (place, generation) = id.place();
+        let (of, number) = *self.of.get(place as usize)?;
+        (of == generation && number > 0).then_some(number)
+    }
+
+    /// The number of a patch; a new one where it has none yet. What is dead from the start has 0.
+    #[inline]
+    fn of(&mut self, id: PatchId) -> u64 {
+        match self.known(id) {
+            Some(number) => number,
+            None if id == PatchId::COMMITTED => 0,
+            None => self.give(id),
+        }
+    }
+
+    fn give(&mut self, id: PatchId) -> u64 {
+        let (place, generation) = id.place();
+        let index = place as usize;
+        if index >= self.of.len() {
+            self.of.resize(index + 1, (0, 0));
+        }
+        self.last += 1;
+        self.of[index] = (generation, self.last);
+        self.last
+    }
+
+    /// The numbers of patches, without those that nobody has named yet: they committed before the
+    /// recording began.
+    #[inline]
+    fn of_all(&mut self, ids: &[PatchId]) -> &[u64] {
+        self.list.clear();
+        for id in ids {
+            if let Some(number) = self.known(*id) {
+                self.list.push(number);
+            }
+        }
+        &self.list
+    }
+}
+
+/// What is known of the operation under way.
+#[derive(Default)]
+pub(super) struct Under {
+    /// It is recorded.
+    is_open: bool,
+    /// Its record, as long as it has changed nothing: who looks only, or has to wait first, leaves
+    /// no trace.
+    objects: Vec<u64>,
+    names: [Vec<u8>; 2],
+    names_count: usize,
+    word: &'static str,
+    range_bytes: (u64, u64),
+    is_waiting: bool,
+}
+
+impl Under {
+    fn note(&mut self, scope: &Scope<'_>) {
+        self.is_waiting = true;
+        self.word = scope.word;
+        self.range_bytes = scope.range_bytes;
+        self.objects.clear();
+        self.objects.extend_from_slice(scope.objects);
+        self.names_count = scope.names.len().min(2);
+        for (kept, name) in self.names.iter_mut().zip(scope.names) {
+            kept.clear();
+            kept.extend_from_slice(name);
+        }
+    }
+}
+
+impl Inner {
+    /// The tape, for a change: if it is the first of an operation, after the record of that.
+    #[inline(always)]
+    fn tape_for_change(&mut self) -> &mut Tape {
         if self.under.is_waiting {
             self.open_scope();
         }
-        self.put(record);
+        &mut self.tape
     }
 
     fn open_scope(&mut self) {
-        let under = std::mem::take(&mut self.under);
+        let under = &mut self.under;
+        (under.is_open, under.is_waiting) = (true, false);
         self.scopes += 1;
         let name = |at: usize| (at < under.names_count).then_some(&under.names[at][..]);
-        let names = [name(0), name(1)];
-        self.put(&Record::Begin {
+        self.tape.put(&Record::Begin {
             scope: self.scopes,
             word: under.word.as_bytes(),
             objects: &under.objects,
-            names,
+            names: [name(0), name(1)],
             range_bytes: under.range_bytes,
         });
-        self.under = Under {
-            is_open: true,
-            is_waiting: false,
-            ..under
-        };
     }
 
     fn close_scope(&mut self) {
         self.under.is_waiting = false;
         if std::mem::take(&mut self.under.is_open) {
-            self.put(&Record::End);
-        }
-    }
-
-    fn begin(&mut self, scope: &Scope<'_>) {
-        self.close_scope();
-        let under = &mut self.under;
-        under.is_waiting = true;
-        under.word = scope.word;
-        under.range_bytes = scope.range_bytes;
-        under.objects.clear();
-        under.objects.extend_from_slice(scope.objects);
-        under.names_count = scope.names.len().min(2);
-        for (kept, name) in under.names.iter_mut().zip(scope.names) {
-            kept.clear();
-            kept.extend_from_slice(name);
+            self.tape.put(&Record::End);
         }
     }
 
@@ -82,44 +181,11 @@ impl Inner {
         }
         if self.places[index] != Some(place) {
             self.places[index] = Some(place);
-            self.put(&Record::Place {
+            self.tape.put(&Record::Place {
                 block: block.0,
                 place,
             });
         }
-    }
-
-    /// The number of a patch; a new one where it has none yet. What is dead from the start has 0.
-    fn number(&mut self, id: PatchId) -> u64 {
-        let (place, generation) = id.place();
-        if id == PatchId::COMMITTED {
-            return 0;
-        }
-        let index = place as usize;
-        if index >= self.numbers.len() {
-            self.numbers.resize(index + 1, (0, 0));
-        }
-        let (of, number) = self.numbers[index];
-        if of == generation && number > 0 {
-            return number;
-        }
-        self.last_number += 1;
-        self.numbers[index] = (generation, self.last_number);
-        self.last_number
-    }
-
-    /// The numbers of patches, in a list that is to be given back.
-    fn numbers_of(&mut self, ids: &[PatchId]) -> Vec<u64> {
-        let mut list = std::mem::take(&mut self.list);
-        list.clear();
-        for id in ids {
-            // Those that nobody has named yet committed before the recording began.
-            let (place, generation) = id.place();
-            let known = self.numbers.get(place as usize);
-            let known = known.filter(|(of, number)| *of == generation && *number > 0);
-            list.extend(known.map(|(_, number)| *number));
-        }
-        list
     }
 
     pub(super) fn take_down(&mut self, what: &Happening<'_>) {
@@ -127,21 +193,25 @@ impl Inner {
             Happening::Patch(event) => self.take_down_event(event),
             Happening::Place(block, placement) => self.place(*block, placement),
             Happening::Begin(now, scope) => {
-                self.now = self.now.max(*now);
-                self.begin(scope);
+                self.tape.set_time(*now);
+                self.close_scope();
+                self.under.note(scope);
             }
             Happening::End => self.close_scope(),
-            Happening::Made(object) => self.put_change(&Record::Made { object: *object }),
+            Happening::Made(object) => {
+                let tape = self.tape_for_change();
+                tape.put(&Record::Made { object: *object });
+            }
             Happening::Batch {
                 now,
                 number,
                 goal,
                 writes,
             } => {
-                self.now = self.now.max(*now);
+                self.tape.set_time(*now);
                 let requests = writes.iter().flat_map(|(_, requests)| requests);
                 let buffers = requests.clone().flat_map(|request| &request.buffers);
-                self.put(&Record::Batch {
+                self.tape.put(&Record::Batch {
                     number: *number,
                     goal: goal.as_bytes(),
                     requests: requests.count() as u64,
@@ -152,20 +222,18 @@ impl Inner {
                 }
             }
             Happening::Flushed(now, number) => {
-                self.now = self.now.max(*now);
-                self.put(&Record::Flushed { number: *number });
+                self.tape.set_time(*now);
+                self.tape.put(&Record::Flushed { number: *number });
             }
-            Happening::Failed(number) => self.put(&Record::Failed { number: *number }),
+            Happening::Failed(number) => self.tape.put(&Record::Failed { number: *number }),
             Happening::Awaited(now, ticket, targets) => {
-                self.now = self.now.max(*now);
-                let patches = self.numbers_of(targets);
-                self.put(&Record::Awaited {
+                self.tape.set_time(*now);
+                self.tape.put(&Record::Awaited {
                     ticket: *ticket,
-                    patches: &patches,
+                    patches: self.numbers.of_all(targets),
                 });
-                self.list = patches;
             }
-            Happening::Reached(ticket) => self.put(&Record::Reached { ticket: *ticket }),
+            Happening::Reached(ticket) => self.tape.put(&Record::Reached { ticket: *ticket }),
         }
     }
 
@@ -177,12 +245,12 @@ impl Inner {
             if part.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            self.put(&Record::Contents {
+            self.tape.put(&Record::Contents {
                 volume,
                 offset_bytes: (at * IMAGE_PART_BYTES) as u64,
                 bytes: part,
             });
-            if self.chunk.is_full() {
+            if self.tape.chunk.is_full() {
                 self.pass_on();
             }
         }
@@ -198,13 +266,13 @@ impl Inner {
                         self.count_lost();
                         return;
                     }
-                    self.put(&Record::Contents {
+                    self.tape.put(&Record::Contents {
                         volume: volume.0,
                         offset_bytes,
                         bytes: buffer,
                     });
                     offset_bytes += buffer.len() as u64;
-                    if self.chunk.is_full() {
+                    if self.tape.chunk.is_full() {
                         self.pass_on();
                     }
                 }
@@ -222,17 +290,16 @@ impl Inner {
                 held,
                 dependencies,
             } => {
-                let patch = self.number(id);
-                let stated = self.numbers_of(dependencies);
-                self.put_change(&Record::Create {
+                let patch = self.numbers.of(id);
+                self.tape_for_change();
+                self.tape.put(&Record::Create {
                     patch,
                     kind,
                     held,
                     block: block.map(|block| block.0),
                     change: change.as_ref().map_or(Change::Nothing, range_of),
-                    stated: &stated,
+                    stated: self.numbers.of_all(dependencies),
                 });
-                self.list = stated;
             }
             Event::Merge {
                 into,
@@ -241,49 +308,48 @@ impl Inner {
                 change,
                 dependencies,
             } => {
-                let into = self.number(into);
-                let stated = self.numbers_of(dependencies);
-                self.put_change(&Record::Merge {
+                let into = self.numbers.of(into);
+                self.tape_for_change();
+                self.tape.put(&Record::Merge {
                     into,
                     kind,
                     block: block.0,
                     change: range_of(&change),
-                    stated: &stated,
+                    stated: self.numbers.of_all(dependencies),
                 });
-                self.list = stated;
             }
             Event::Forward { from, to } => {
-                let (from, to) = (self.number(from), self.number(to));
-                self.put_change(&Record::Forward { from, to });
+                let (from, to) = (self.numbers.of(from), self.numbers.of(to));
+                self.tape_for_change().put(&Record::Forward { from, to });
             }
             Event::Split { from, block, to } => {
-                let (from, to, block) = (self.number(from), self.number(to), block.0);
-                self.put(&Record::Split { from, block, to });
+                let (from, to, block) = (self.numbers.of(from), self.numbers.of(to), block.0);
+                self.tape.put(&Record::Split { from, block, to });
             }
             Event::Leave { from, block, to } => {
-                let (from, to, block) = (self.number(from), self.number(to), block.0);
-                self.put(&Record::Leave { from, block, to });
+                let (from, to, block) = (self.numbers.of(from), self.numbers.of(to), block.0);
+                self.tape.put(&Record::Leave { from, block, to });
             }
             Event::Supersede { from, block, to } => {
-                let (from, to, block) = (self.number(from), self.number(to), block.0);
-                self.put_change(&Record::Supersede { from, block, to });
+                let (from, to, block) = (self.numbers.of(from), self.numbers.of(to), block.0);
+                self.tape_for_change()
+                    .put(&Record::Supersede { from, block, to });
             }
             Event::Wait { after, before } => {
-                let (after, before) = (self.number(after), self.number(before));
-                self.put(&Record::Wait { after, before });
+                let (after, before) = (self.numbers.of(after), self.numbers.of(before));
+                self.tape.put(&Record::Wait { after, before });
             }
             Event::StopWaiting { after, before } => {
-                let (after, before) = (self.number(after), self.number(before));
-                self.put(&Record::StopWaiting { after, before });
+                let (after, before) = (self.numbers.of(after), self.numbers.of(before));
+                self.tape.put(&Record::StopWaiting { after, before });
             }
             Event::Release { id } => {
-                let patch = self.number(id);
-                self.put(&Record::Release { patch });
+                let patch = self.numbers.of(id);
+                self.tape.put(&Record::Release { patch });
             }
             Event::Settle { targets } => {
-                let patches = self.numbers_of(targets);
-                self.put(&Record::Settle { patches: &patches });
-                self.list = patches;
+                let patches = self.numbers.of_all(targets);
+                self.tape.put(&Record::Settle { patches });
             }
             Event::Write {
                 block,
@@ -291,22 +357,22 @@ impl Inner {
                 rolled_back,
                 ..
             } => {
-                let patches = self.numbers_of(patches);
-                self.put(&Record::Write {
+                self.tape.put(&Record::Write {
                     block: block.0,
                     rolled_back,
-                    patches: &patches,
+                    patches: self.numbers.of_all(patches),
                 });
-                self.list = patches;
             }
             Event::Harden { id } => {
-                let patch = self.number(id);
-                self.put_change(&Record::Harden { patch });
+                let patch = self.numbers.of(id);
+                self.tape_for_change().put(&Record::Harden { patch });
             }
-            Event::Discard { block } => self.put_change(&Record::Discard { block: block.0 }),
+            Event::Discard { block } => self
+                .tape_for_change()
+                .put(&Record::Discard { block: block.0 }),
             Event::Commit { id } => {
-                let patch = self.number(id);
-                self.put(&Record::Commit { patch });
+                let patch = self.numbers.of(id);
+                self.tape.put(&Record::Commit { patch });
             }
             Event::Present {
                 id,
@@ -317,8 +383,8 @@ impl Inner {
                 in_flight,
                 held,
             } => {
-                let patch = self.number(id);
-                self.put(&Record::Present {
+                let patch = self.numbers.of(id);
+                self.tape.put(&Record::Present {
                     patch,
                     kind,
                     held,

@@ -24,6 +24,7 @@ mod error;
 mod file;
 pub mod graph;
 pub mod index;
+mod markup;
 mod moment;
 mod names;
 pub mod picture;

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use crate::markup::{levels, short, text};
+
 const BOX_WIDTH: usize = 204;
 const LINE_HEIGHT: usize = 15;
 const GAP: usize = 12;
@@ -16,9 +18,6 @@ const LEGEND: usize = 40;
 const LEGEND_WIDTH: usize = 130;
 /// How far what stands out sags on its way past other columns, so that it can be seen there.
 const SAG: usize = 90;
-
-/// How often levels are worked out anew: a chain that is longer is drawn as one of this length.
-const MOST_LEVELS: usize = 200;
 
 /// Characters that fit into a box.
 const MOST_CHARACTERS: usize = 30;
@@ -109,25 +108,6 @@ impl Places<'_> {
             End::Node(number) => *self.nodes.get(*number)?,
             End::Cluster(name) => self.clusters.get(name.as_str()).copied(),
         }
-    }
-}
-
-/// Words as they may stand in the markup.
-fn text(words: &str) -> String {
-    let clean = words.chars().filter(|c| !c.is_control());
-    let clean: String = clean.collect();
-    let clean = clean.replace('&', "&amp;").replace('<', "&lt;");
-    clean.replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn short(words: &str) -> String {
-    match words.chars().count() > MOST_CHARACTERS {
-        true => words
-            .chars()
-            .take(MOST_CHARACTERS - 1)
-            .chain(['…'])
-            .collect(),
-        false => words.to_owned(),
     }
 }
 
@@ -227,23 +207,7 @@ impl Picture {
                 edges.push((after, before));
             }
         }
-        let mut levels = vec![0; self.nodes.len()];
-        for _ in 0..MOST_LEVELS {
-            let mut has_changed = false;
-            for (after, before) in &edges {
-                if levels[*after] <= levels[*before] {
-                    levels[*after] = levels[*before] + 1;
-                    has_changed = true;
-                }
-            }
-            if !has_changed {
-                break;
-            }
-        }
-        levels
-            .iter()
-            .map(|level| *level.min(&MOST_LEVELS))
-            .collect()
+        levels(self.nodes.len(), &edges)
     }
 
     /// The beginning, with the legend.
@@ -298,7 +262,7 @@ impl Picture {
             at.x + GAP,
             at.y + 15,
             text(name),
-            text(&short(name))
+            text(&short(name, MOST_CHARACTERS))
         );
         let mut y = at.y + CLUSTER_TITLE;
         for number in nodes {
@@ -394,7 +358,7 @@ fn put_box(node: &Node, at: Place, out: &mut String) {
         let _ = write!(
             out,
             "<text x=\"{x}\" y=\"{y}\">{}</text>",
-            text(&short(line))
+            text(&short(line, MOST_CHARACTERS))
         );
     }
     *out += "</g>\n";

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::ops::RangeInclusive;
 
 use crate::graph::{Drawing, Drawn, Node, is_heavy};
+use crate::markup::{levels, short, text};
 
 const LINE_HEIGHT: usize = 15;
 /// Of a node: what its lines leave free.
@@ -35,44 +36,8 @@ const BELOW: usize = 26;
 /// How far below its ends a long level arrow is pulled: enough to come out under a node.
 const SAG: usize = 72;
 
-/// How often levels are worked out anew: a chain that is longer is drawn as one of this length.
-const MOST_LEVELS: usize = 200;
-
 const LINE: &str = "#566573";
 const TEXT: &str = "#1b2631";
-
-/// Of each node: how long the longest chain of what it waits for is.
-fn levels(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
-    let mut levels = vec![0; count];
-    for _ in 0..MOST_LEVELS {
-        let mut has_changed = false;
-        for (after, before) in edges {
-            if levels[*after] <= levels[*before] {
-                levels[*after] = levels[*before] + 1;
-                has_changed = true;
-            }
-        }
-        if !has_changed {
-            break;
-        }
-    }
-    levels.into_iter().map(|l| l.min(MOST_LEVELS)).collect()
-}
-
-fn text(words: &str) -> String {
-    let clean = words.chars().filter(|c| !c.is_control());
-    let clean: String = clean.collect();
-    let clean = clean.replace('&', "&amp;").replace('<', "&lt;");
-    clean.replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// At most so many characters.
-fn short(words: &str, most: usize) -> String {
-    match words.chars().count() > most {
-        true => words.chars().take(most - 1).chain(['…']).collect(),
-        false => words.to_owned(),
-    }
-}
 
 /// What a node says.
 fn lines(node: &Node) -> Vec<String> {

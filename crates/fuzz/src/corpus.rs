@@ -1,6 +1,8 @@
 //! Initial inputs: structures of sound images, logs and tables, and lists of damages that reach
 //! every kind of place.
 
+mod answers;
+
 use std::path::Path;
 
 use backstitch_device::write_log::{EntryFlags, LogWriter};
@@ -35,6 +37,7 @@ pub fn seeds() -> Vec<Seed> {
     seeds.extend(tables());
     seeds.extend(groups());
     seeds.extend(traces());
+    seeds.extend(answers::seeds());
     seeds.extend(logs());
     seeds
 }

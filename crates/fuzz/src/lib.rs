@@ -91,6 +91,10 @@ pub const TARGETS: &[Target] = &[
         run: targets::trace::run,
     },
     Target {
+        name: "answers",
+        run: targets::answers::run,
+    },
+    Target {
         name: "ufs_fsck",
         run: targets::ufs_fsck::run,
     },

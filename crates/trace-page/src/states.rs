@@ -15,6 +15,10 @@ const MOST_OFFERED: usize = 64;
 const MOST_NAMED: usize = 2;
 /// The largest image that is kept in memory: a trace may say of itself that it has any.
 const MOST_IMAGE_BYTES: u64 = 1 << 30;
+/// The largest block of any layout.
+const MOST_BLOCK_BYTES: u32 = 64 << 10;
+/// The most that is on its way: as with the image, a trace may say anything.
+const MOST_FLYING_BYTES: u64 = 1 << 30;
 /// Blocks up to which the number of states is told in digits.
 const MOST_COUNTED: usize = 50;
 
@@ -100,12 +104,16 @@ impl Disk {
                 },
             );
         let (done, pieces) = replayed.map_err(|error| error.to_string())?;
-        let mut flying = Vec::new();
+        let (mut flying, mut flying_bytes) = (Vec::new(), 0);
         for (batch, block) in state.blocks_in_flight() {
             let place = state.place(block).filter(|_| batch.is_some());
             let Some(place) = place else {
                 continue;
             };
+            flying_bytes += u64::from(place.len_bytes);
+            if place.len_bytes > MOST_BLOCK_BYTES || flying_bytes > MOST_FLYING_BYTES {
+                return Err("the blocks on their way are too large".to_owned());
+            }
             let mut old = vec![0; place.len_bytes as usize];
             let read = stable.read(place.offset_bytes, &mut old);
             read.map_err(|error| error.to_string())?;

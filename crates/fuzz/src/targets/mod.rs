@@ -1,6 +1,7 @@
 //! The targets.
 
 pub mod acl;
+pub mod answers;
 pub mod directory;
 pub mod extents;
 pub mod fsck;

@@ -342,6 +342,15 @@ fn a_recording_has_the_unmount_that_ends_it() {
         .good()
         .json();
     assert_eq!(state["nodes"].as_array().unwrap().len(), 0, "{state}");
+    // Nothing is written to an image that not all of it has a place in.
+    bench.shell("head -c 100k before.img > short.img; cp short.img same.img");
+    let short = bench.line("trace replay t.trace short.img").refused(1);
+    assert!(
+        short.stderr.contains("behind the image's end"),
+        "{}",
+        short.stderr
+    );
+    bench.shell("cmp short.img same.img");
     bench.line("trace replay t.trace before.img").good();
     bench.shell("cmp before.img a.img");
 }

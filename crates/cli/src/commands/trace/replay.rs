@@ -34,11 +34,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let trace = opened(&args.file, &bytes)?;
     // All that can be wrong with it is found before anything is written.
     let failed = |why| Error::at_path(COMMAND, &args.file, why);
-    replay(&trace, |volume, _, _| check_volume(volume)).map_err(failed)?;
     let device = FileDevice::open(&args.image, OpenOptions::default())
         .map_err(|why| Error::at_path(COMMAND, &args.image, why))?;
-    let done = replay(&trace, |volume, offset_bytes, bytes| {
-        check_volume(volume)?;
+    let size_bytes = device.size_bytes();
+    replay(&trace, |volume, offset_bytes, bytes| {
+        check_place(volume, offset_bytes + bytes.len() as u64, size_bytes)
+    })
+    .map_err(failed)?;
+    let done = replay(&trace, |_, offset_bytes, bytes| {
         let request = WriteRequest {
             offset_bytes,
             buffers: vec![bytes.into()],
@@ -75,11 +78,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     check(args, &done)
 }
 
-/// Fails where a write is not to the image.
-fn check_volume(volume: u32) -> std::result::Result<(), String> {
+/// Fails where a write, which ends at an offset, is not to the image.
+fn check_place(volume: u32, end: u64, size_bytes: u64) -> std::result::Result<(), String> {
     match volume {
-        0 => Ok(()),
-        _ => Err("it wrote to several devices: a journal of its own cannot be replayed".into()),
+        0 if end <= size_bytes => Ok(()),
+        // So a mount counts what lies on the device of its log.
+        0 => Err(format!(
+            "it wrote up to byte {end}, behind the image's end at {size_bytes}: the image is shorter than that of \
+             the recording, or its log was on another device, which cannot be replayed"
+        )),
+        _ => Err("it wrote to several devices: a log on another device cannot be replayed".into()),
     }
 }
 

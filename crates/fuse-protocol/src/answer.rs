@@ -60,8 +60,20 @@ pub(crate) enum Sender {
     Ring(Arc<Slot>),
 }
 
+impl Sender {
+    /// The request is one without a reply.
+    pub(crate) fn nothing(&self) {
+        if let Sender::Ring(slot) = self {
+            slot.reply(0, [&[], &[]]);
+        }
+    }
+}
+
 /// The reply to one request, of a kind `K`. It can be given from any thread. One that is dropped
 /// says `EIO`.
+///
+/// By the device it leaves at once. By io_uring it leaves when the method that got the request
+/// returns: so nothing that needs the caller to go on may come between.
 #[derive(Debug)]
 pub struct Reply<K> {
     unique: u64,
@@ -83,8 +95,8 @@ impl<K> Reply<K> {
         }
     }
 
-    /// Whether the thread that got the request can do nothing else before the reply is given: then
-    /// another thread may as well not be asked to wait in its place.
+    /// Whether the thread that got the request is blocked until the reply: to have another thread wait
+    /// in its place gains nothing then.
     pub fn keeps_thread(&self) -> bool {
         matches!(self.sender, Some(Sender::Ring(_)))
     }
@@ -109,7 +121,8 @@ impl<K> Reply<K> {
 
     /// Sends what `write` puts into a space of `most` bytes: as many of them as it says.
     fn fill(mut self, most: usize, write: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) {
-        match self.sender.take() {
+        // It stays until that is written: if `write` panics, the reply is dropped, and says so.
+        match &self.sender {
             Some(Sender::Device(device)) => BUFFER.with_borrow_mut(|buffer| {
                 let space = buffer.of(most);
                 let (error, len) = result_of(write(space));
@@ -118,6 +131,7 @@ impl<K> Reply<K> {
             Some(Sender::Ring(slot)) => slot.fill(most, |space| result_of(write(space))),
             None => {}
         }
+        self.sender = None;
     }
 }
 

@@ -37,7 +37,10 @@ impl Device {
             Errno::NOENT | Errno::NODEV | Errno::NXIO => {
                 io::Error::other("there is no /dev/fuse; \"modprobe fuse\" as root may make it")
             }
-            error => error.into(),
+            error => {
+                let error = io::Error::from(error);
+                io::Error::new(error.kind(), format!("{PATH}: {error}"))
+            }
         })
     }
 

@@ -30,8 +30,11 @@ fn answer(files: &impl Filesystem, parts: &Parts<'_>, sender: Sender) {
     };
     let mut sender = Some(sender);
     let done = match parts.header.opcode {
-        kind::FORGET => return call.forget().unwrap_or(()),
-        kind::BATCH_FORGET => return call.forget_several().unwrap_or(()),
+        kind::FORGET | kind::BATCH_FORGET => {
+            let _ = call.forget();
+            sender.take().inspect(Sender::nothing);
+            None
+        }
         kind::LOOKUP
         | kind::MKNOD
         | kind::MKDIR
@@ -90,6 +93,9 @@ impl<F: Filesystem> Call<'_, F> {
     }
 
     fn forget(&self) -> Option<()> {
+        if self.parts.header.opcode == kind::BATCH_FORGET {
+            return self.forget_several();
+        }
         let forget: fuse_forget_in = self.parts.structure()?;
         self.files.forget(self.request.node, forget.nlookup);
         Some(())

@@ -19,8 +19,8 @@ pub struct Offer {
     pub over_io_uring: bool,
 }
 
-/// A file system behind a mount. Its methods are called by several threads at once. What one does
-/// not have answers `ENOSYS`, after which the kernel mostly does not ask again.
+/// A file system behind a mount. Its methods are called by several threads at once. A method that a
+/// file system does not have answers `ENOSYS`, after which the kernel mostly does not ask again.
 ///
 /// Structures are the kernel's own, of `linux/fuse.h`. Names have no `/` and no zero, but nothing
 /// else is certain of them.

@@ -8,12 +8,11 @@
 //! * `device`: each request is one `read` of `/dev/fuse`, each reply one `writev`. Every kernel has
 //!   it.
 //! * `ring`: FUSE over io_uring (Linux 6.14 and later, where `/sys/module/fuse/parameters/enable_uring`
-//!   is on). The reply to one request and the wait for the next are one system call, and there is a
-//!   queue of requests for each processor. `FORGET` and `INTERRUPT` still come by the device, and so
-//!   does what the file system tells the kernel.
+//!   is on). There is a queue of requests for each processor, whose threads stay there. `FORGET` and
+//!   `INTERRUPT` still come by the device, and so does what the file system tells the kernel.
 //!
-//! What differs lies in these two files. A [`Filesystem`] cannot tell them apart, but by
-//! [`Reply::keeps_thread`].
+//! What differs lies in these two files. A [`Filesystem`] can tell them apart by
+//! [`Reply::keeps_thread`], and by when a [`Reply`] leaves.
 //!
 //! # Sources
 //!
@@ -41,4 +40,5 @@ pub use fuse_abi::linux as abi;
 pub use mount::{MountOptions, mount};
 pub use notify::Notifier;
 pub use request::{NodeId, Request};
+pub use ring::run_anywhere;
 pub use session::{IoUring, Session, SessionOptions, Started, Transport};

@@ -201,16 +201,14 @@ fn end_of(child: &mut Child) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
-/// The helper puts its name and the whole call into its messages; the reason alone is what a person
-/// needs.
+/// The helper's last line, without its name.
 fn refusal(said: &str) -> io::Error {
-    let said = said.trim();
     let kind = match said.contains("user_allow_other") {
         true => io::ErrorKind::PermissionDenied,
         false => io::ErrorKind::Other,
     };
-    let reason = said.rsplit(": ").next().unwrap_or_default().trim();
-    let reason = match reason {
+    let last = said.trim().lines().last().unwrap_or_default();
+    let reason = match last.trim_start_matches("fusermount3: ") {
         "" => "fusermount3 failed without a word",
         reason => reason,
     };
@@ -257,7 +255,8 @@ mod tests {
     #[test]
     fn refusals_are_short() {
         let said = "fusermount3: failed to access mountpoint /x: Permission denied\n";
-        assert_eq!(refusal(said).to_string(), "Permission denied");
+        let reason = "failed to access mountpoint /x: Permission denied";
+        assert_eq!(refusal(said).to_string(), reason);
         let said = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf\n";
         assert_eq!(refusal(said).kind(), io::ErrorKind::PermissionDenied);
         assert!(!refusal("").to_string().is_empty());

@@ -171,7 +171,7 @@ pub(crate) const fn structure_bytes(opcode: u32) -> usize {
     }
 }
 
-/// Whether a request of this kind is one that can be answered.
+/// Whether [`Filesystem`](crate::Filesystem) has a method for requests of this kind.
 pub(crate) const fn is_known(opcode: u32) -> bool {
     match opcode {
         LOOKUP | READLINK | SYMLINK | UNLINK | RMDIR | STATFS | REMOVEXATTR => true,

@@ -1,5 +1,4 @@
-//! FUSE over io_uring: a thread's reply to one request and its wait for the next are one system
-//! call.
+//! FUSE over io_uring: replies and the wait for requests are system calls of a ring.
 //!
 //! The kernel has a queue of requests for each processor, and puts a request into the queue of the
 //! processor that its caller runs on. Each thread here has a ring of its own with one [`Slot`] in
@@ -8,7 +7,7 @@
 //! disk, the next request goes to another.
 //!
 //! A request comes as a header (`fuse_uring_req_header`) and a payload: what has no fixed size. The
-//! reply goes into the same memory.
+//! reply goes into the same memory, and leaves with the submission of `COMMIT_AND_FETCH`.
 
 use crate::abi::{fuse_in_header, fuse_out_header};
 use crate::answer::Sender;
@@ -18,8 +17,8 @@ use crate::filesystem::Filesystem;
 use crate::request::{self as kind, Parts};
 use io_uring::cqueue;
 use io_uring::squeue::Entry128;
-use io_uring::types::Fixed;
-use io_uring::{IoUring, opcode};
+use io_uring::types::{Fixed, SubmitArgs};
+use io_uring::{EnterFlags, IoUring, opcode};
 use memmap2::MmapMut;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -27,8 +26,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -44,11 +43,14 @@ const COMMIT_AND_FETCH: u32 = 2;
 const RING_ENTRIES: u32 = 2;
 
 /// Requests of one processor that can be under way at once, at least and at most.
-const LEAST_AT_ONCE: usize = 2;
+const LEAST_AT_ONCE: usize = 8;
 const MOST_AT_ONCE: usize = 16;
 
-/// How long what comes by the device may wait for more.
+/// Time between two looks at the device while forgets come, so that several are taken together.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Requests after a removal that look for its forget.
+const LOOKS: u32 = 4;
 
 /// The largest reply that is not written into a payload as it comes into being: `fuse_statx_out`
 /// with room to spare.
@@ -94,19 +96,19 @@ struct Space {
     bytes: usize,
 }
 
-/// What still comes by the device while requests come by rings: above all, references that the
-/// kernel gives back.
+/// Forgets and interrupts, which come by the device while requests come by rings.
 ///
-/// A thread that waited for them at the device would be woken for each file that is removed. So
-/// whoever answers a request after one that removes a name takes them first (they were there before
-/// it: the space of what was removed is free then), and the thread at the device looks after the
+/// A thread that waited for forgets at the device would be woken for each file that is removed. So the
+/// thread that answers a request after a removal takes them first. (Where one program removes a file and
+/// then needs its space, the forget is there before that request.) The thread at the device takes the
 /// rest now and then.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
     device: Arc<Device>,
     buffer: Mutex<Vec<u8>>,
-    /// A name was removed, and nobody has looked since.
-    are_likely: AtomicBool,
+    /// How many of the next requests are to look for forgets: the one of a removal comes after its
+    /// reply, or not at all.
+    looks: AtomicU32,
     taken: AtomicU64,
 }
 
@@ -117,7 +119,7 @@ impl Leftovers {
         Ok(Leftovers {
             device,
             buffer: Mutex::new(vec![0; request_bytes(max_write_bytes)]),
-            are_likely: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
             taken: AtomicU64::new(0),
         })
     }
@@ -145,10 +147,18 @@ impl Leftovers {
 
     /// Takes what is likely to be there because of the request before.
     fn take_likely(&self, files: &impl Filesystem) {
-        if self.are_likely.load(Ordering::Relaxed) && self.are_likely.swap(false, Ordering::Acquire)
-        {
-            self.take(files);
+        let looks = self.looks.load(Ordering::Acquire);
+        if looks == 0 {
+            return;
         }
+        let before = self.taken.load(Ordering::Relaxed);
+        self.take(files);
+        let found = self.taken.load(Ordering::Relaxed) != before;
+        let rest = if found { 0 } else { looks - 1 };
+        // Another removal may have begun meanwhile: its number stays.
+        let _ = self
+            .looks
+            .compare_exchange(looks, rest, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Looks after them until the mount is gone.
@@ -244,14 +254,6 @@ fn put(space: &mut [u8], parts: [&[u8]; 2]) {
     }
 }
 
-/// Whether this system lets us have rings of the kind. Whether the kernel serves FUSE by them it
-/// says at `INIT`.
-pub(crate) fn is_possible() -> bool {
-    build()
-        .inspect_err(|error| tracing::debug!(%error, "there is no io_uring"))
-        .is_ok()
-}
-
 type Ring = IoUring<Entry128, cqueue::Entry>;
 
 fn build() -> io::Result<Ring> {
@@ -273,19 +275,26 @@ pub(crate) struct Plan {
 impl Plan {
     /// About `threads` threads: as many for each processor that is there, and one for each that may
     /// come to be.
-    pub(crate) fn new(threads: usize) -> Plan {
-        Plan::over(&processors("online"), &processors("possible"), threads)
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it lets us have no rings, or does not say which processors it has. Whether
+    /// the kernel serves FUSE by rings it says at `INIT`.
+    pub(crate) fn new(threads: usize) -> io::Result<Plan> {
+        build()?;
+        let (online, possible) = (processors("online")?, processors("possible")?);
+        Ok(Plan::over(&online, possible.len(), threads))
     }
 
-    fn over(online: &[u16], possible: &[u16], threads: usize) -> Plan {
+    fn over(online: &[u16], possible: usize, threads: usize) -> Plan {
         let at_once = (threads / online.len().max(1)).clamp(LEAST_AT_ONCE, MOST_AT_ONCE);
         let of_queue = |queue: &u16| match online.contains(queue) {
             true => at_once,
             false => 1,
         };
-        let queues = possible
-            .iter()
-            .flat_map(|queue| vec![*queue; of_queue(queue)]);
+        // The kernel numbers them without gaps.
+        let all = 0..u16::try_from(possible).unwrap_or(u16::MAX);
+        let queues = all.flat_map(|queue| vec![queue; of_queue(&queue)]);
         Plan {
             queues: queues.collect(),
             at_once,
@@ -304,9 +313,10 @@ impl Plan {
 
 /// The processors of this system that are `online`, or are `possible`: the kernel has a queue for
 /// each of the latter.
-fn processors(which: &str) -> Vec<u16> {
-    let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"));
-    numbers_of(&list.unwrap_or_default()).unwrap_or_else(|| vec![0])
+fn processors(which: &str) -> io::Result<Vec<u16>> {
+    let path = format!("/sys/devices/system/cpu/{which}");
+    let found = std::fs::read_to_string(&path).map(|list| numbers_of(&list));
+    found?.ok_or_else(|| io::Error::other(format!("{path} is no list of processors")))
 }
 
 /// The numbers of a list like `0-3,5`.
@@ -327,7 +337,7 @@ pub(crate) struct Server {
     slot: Arc<Slot>,
     leftovers: Arc<Leftovers>,
     headers: MmapMut,
-    /// What the kernel is told about the memory, which it keeps.
+    /// Where the memory is, as the kernel is told when the slot is registered.
     spaces: Box<[Space; 2]>,
     /// Copies of what requests have besides contents, so that replies may overwrite it.
     names: Vec<u8>,
@@ -351,7 +361,7 @@ impl Server {
         let headers = MmapMut::map_anon(size_of::<Headers>())?;
         let payload = MmapMut::map_anon(payload_bytes)?;
         let spaces = Box::new([&headers, &payload].map(|memory| Space {
-            at: memory.as_ptr().addr(),
+            at: memory.as_ptr().expose_provenance(),
             bytes: memory.len(),
         }));
         let slot = Slot {
@@ -398,34 +408,30 @@ impl Server {
     }
 
     fn push(&mut self, entry: Entry128) {
-        // SAFETY: the memory that a submission names is `headers`, `spaces` and the slot's payload.
-        // All of it lives until the ring is dropped, which ends the kernel's use of it; the kernel
-        // writes there only between a submission and its completion, when nobody here looks.
+        // SAFETY: the memory that a submission names is `headers`, `spaces` and the slot's payload,
+        // which live as long as this thread serves. With `DEFER_TASKRUN` the kernel copies to and from
+        // them only while this very thread is inside `io_uring_enter`, when nobody here looks.
         #[allow(
             unsafe_code,
             reason = "the kernel's side cannot be seen by the compiler"
         )]
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        debug_assert!(pushed.is_ok(), "one submission at a time");
+        assert!(pushed.is_ok(), "there is one submission at a time");
     }
 
     /// Answers requests until the mount is gone.
     pub(crate) fn serve(mut self, files: &impl Filesystem) {
         loop {
-            // Who waited for the reply mostly runs on this processor, and has asked again by the time
-            // that this thread is back: it was not put to sleep, and so need not be woken.
-            let sent = self.ring.submit();
-            let sent = match sent {
-                Ok(_) if self.ring.completion().is_empty() => self.ring.submit_and_wait(1),
-                sent => sent,
-            };
-            match sent {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            match self.send_and_wait() {
+                Err(error) if is_passing(&error) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 Err(error) => {
                     tracing::error!(%error, "requests cannot be waited for");
                     return;
                 }
-                Ok(_) => {}
+                Ok(()) => {}
             }
             let Some(done) = self.ring.completion().next() else {
                 continue;
@@ -439,6 +445,26 @@ impl Server {
             let entry = self.command(COMMIT_AND_FETCH, commit_id).build();
             self.push(entry);
         }
+    }
+
+    /// Sends the reply, and waits for the next request. These are two calls on purpose: the caller whose
+    /// reply it is mostly runs on this processor, and has asked again by the time that this thread is
+    /// back from the first. In one call this thread would be put to sleep, and have to be woken.
+    fn send_and_wait(&mut self) -> io::Result<()> {
+        self.ring.submit()?;
+        if !self.ring.completion().is_empty() {
+            return Ok(());
+        }
+        match self.ring.params().is_feature_no_iowait() {
+            // Else an idle mount looks like one that waits for its disk.
+            true => self.ring.submitter().submit_with_args_and_flags(
+                1,
+                &SubmitArgs::new(),
+                EnterFlags::NO_IOWAIT,
+            )?,
+            false => self.ring.submit_and_wait(1)?,
+        };
+        Ok(())
     }
 
     /// Has the request answered that lies in the slot, and puts the answer there. Returns the number
@@ -490,7 +516,7 @@ impl Server {
             kind::UNLINK | kind::RMDIR | kind::RENAME | kind::RENAME2
         );
         if removes {
-            self.leftovers.are_likely.store(true, Ordering::Release);
+            self.leftovers.looks.store(LOOKS, Ordering::Release);
         }
         self.put(unique, entry, &answer);
         entry.commit_id
@@ -513,6 +539,16 @@ impl Server {
             self.slot.payload.lock()[..answer.bytes].copy_from_slice(&small[..answer.bytes]);
         }
     }
+}
+
+/// Whether it may be tried again: a signal, or memory is short for a moment.
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::INTR, Errno::AGAIN, Errno::BUSY, Errno::NOMEM];
+    let number = error.raw_os_error();
+    passing
+        .iter()
+        .any(|errno| number == Some(errno.raw_os_error()))
 }
 
 /// What lies in `memory` from `offset` on, which it is large enough for.
@@ -539,7 +575,7 @@ fn with_len(entry: Entry128, len: u32) -> Entry128 {
 /// processor. Where that is not allowed it runs where it may.
 fn follow(queue: u16) {
     let cpu = usize::from(queue);
-    let Ok(allowed) = sched_getaffinity(None) else {
+    let Some(allowed) = everywhere() else {
         return;
     };
     if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
@@ -549,6 +585,22 @@ fn follow(queue: u16) {
     one.set(cpu);
     if let Err(error) = sched_setaffinity(None, &one) {
         tracing::debug!(%error, cpu, "a thread does not follow its queue");
+    }
+}
+
+/// Where this process may run, as it was when it was first asked for.
+fn everywhere() -> Option<CpuSet> {
+    static EVERYWHERE: OnceLock<Option<CpuSet>> = OnceLock::new();
+    *EVERYWHERE.get_or_init(|| sched_getaffinity(None).ok())
+}
+
+/// Lets this thread run on any processor, although a request started it: it inherits the place of the
+/// thread that answered the request.
+pub fn run_anywhere() {
+    if let Some(all) = everywhere()
+        && let Err(error) = sched_setaffinity(None, &all)
+    {
+        tracing::debug!(%error, "a thread stays on its processor");
     }
 }
 
@@ -574,26 +626,74 @@ mod tests {
 
     #[test]
     fn every_queue_has_a_thread() {
-        let plan = Plan::over(&[1, 2], &[0, 1, 2, 3], 6);
-        assert_eq!(plan.queues(), [0, 1, 1, 1, 2, 2, 2, 3]);
+        let plan = Plan::over(&[1], 3, 9);
+        assert_eq!(plan.queues(), [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2]);
         let many: Vec<u16> = (0..100).collect();
-        assert_eq!(Plan::over(&many, &many, 64).queues().len(), 200);
-        assert_eq!(Plan::over(&[0], &[0], 64).at_once(), MOST_AT_ONCE);
-        let here = Plan::new(1);
+        let at_least = 100 * LEAST_AT_ONCE;
+        assert_eq!(Plan::over(&many, 100, 64).queues().len(), at_least);
+        assert_eq!(Plan::over(&[0], 1, 64).at_once(), MOST_AT_ONCE);
+    }
+
+    #[test]
+    fn every_queue_of_this_system_has_one() {
+        let Ok(here) = Plan::new(1) else {
+            return;
+        };
         assert!(
             processors("possible")
+                .unwrap()
                 .iter()
                 .all(|queue| here.queues().contains(queue))
         );
     }
 
-    #[test]
-    fn an_answer_may_come_from_elsewhere() {
-        let slot = Arc::new(Slot {
+    fn slot() -> Arc<Slot> {
+        Arc::new(Slot {
             payload: Mutex::new(MmapMut::map_anon(8192).unwrap()),
             answer: Mutex::new(None),
             given: Condvar::new(),
-        });
+        })
+    }
+
+    /// A file system that answers nothing.
+    struct Silent;
+
+    impl Filesystem for Silent {
+        fn negotiate(&mut self, _offer: &crate::Offer) -> u64 {
+            0
+        }
+
+        fn readlink(&self, _request: &crate::Request, reply: crate::Reply<crate::Data>) {
+            reply.read(100, |_| panic!("a fault, as this test wants it"));
+        }
+    }
+
+    /// What a thread would wait for in vain is answered all the same.
+    #[test]
+    fn a_panic_is_an_error_and_a_forget_is_done() {
+        for (opcode, error) in [
+            (kind::READLINK, -5),
+            (kind::FORGET, 0),
+            (kind::BATCH_FORGET, 0),
+        ] {
+            let header = fuse_in_header {
+                opcode,
+                ..Default::default()
+            };
+            let parts = Parts {
+                header,
+                structure: &[0; 16],
+                rest: &[],
+            };
+            let slot = slot();
+            dispatch(&Silent, &parts, Sender::Ring(slot.clone()));
+            assert_eq!(slot.wait().error, error, "opcode {opcode}");
+        }
+    }
+
+    #[test]
+    fn an_answer_may_come_from_elsewhere() {
+        let slot = slot();
         let other = slot.clone();
         let thread = std::thread::spawn(move || other.reply(0, [b"ab", b"c"]));
         let answer = slot.wait();

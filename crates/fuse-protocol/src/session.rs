@@ -18,9 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The minor version of the protocol that we speak: that of Linux 6.14, where io_uring came.
 const MINOR_VERSION: u32 = 42;
-/// The first minor version whose `INIT` is as long as ours: that of Linux 3.15.
-const LEAST_MINOR_VERSION: u32 = 23;
-const PAGE_BYTES: u32 = 4096;
+/// The least that we speak with: that of Linux 5.4, which takes all our mount options.
+const LEAST_MINOR_VERSION: u32 = 31;
 /// The kernel takes no smaller payload.
 const LEAST_PAYLOAD_BYTES: usize = 8192;
 
@@ -32,7 +31,7 @@ pub enum IoUring {
     Auto,
     /// Never.
     Off,
-    /// Else it is an error.
+    /// Where the kernel does not offer it, [`Session::new`] fails.
     Required,
 }
 
@@ -64,10 +63,10 @@ pub struct SessionOptions {
     pub max_read_ahead_bytes: u32,
     /// Threads that read `/dev/fuse`.
     pub threads: usize,
-    /// Threads that serve all processors together, where requests come by io_uring; each has at least
-    /// two and at most sixteen.
+    /// Threads that serve all processors together, where requests come by io_uring; a processor has at
+    /// least eight of them and at most sixteen.
     pub ring_threads: usize,
-    /// Whether they may.
+    /// Whether requests may come by io_uring.
     pub io_uring: IoUring,
 }
 
@@ -145,14 +144,26 @@ impl<F: Filesystem> Session<F> {
         let unsupported = |what: String| Err(io::Error::new(io::ErrorKind::Unsupported, what));
         if offer.major < FUSE_KERNEL_VERSION || offer.minor < LEAST_MINOR_VERSION {
             let (major, minor) = (offer.major, offer.minor);
-            return unsupported(format!("the kernel speaks version {major}.{minor} of FUSE"));
+            return unsupported(format!(
+                "the kernel speaks version {major}.{minor} of FUSE; it takes Linux 5.4 or later"
+            ));
         }
         let offered = u64::from(offer.flags) | u64::from(offer.flags2) << 32;
         let own = u64::from(FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_MAX_PAGES | FUSE_INIT_EXT);
-        let over_io_uring = offered & ring::CAPABILITY != 0
-            && self.options.io_uring != IoUring::Off
-            && ring::is_possible();
-        self.plan = over_io_uring.then(|| Plan::new(self.options.ring_threads));
+        let is_offered = offered & ring::CAPABILITY != 0;
+        let is_wanted = self.options.io_uring != IoUring::Off;
+        if is_offered && is_wanted {
+            self.plan = match Plan::new(self.options.ring_threads) {
+                Err(error) if self.options.io_uring == IoUring::Required => {
+                    let what = format!("io_uring is not allowed here: {error}");
+                    return Err(io::Error::new(error.kind(), what));
+                }
+                plan => plan
+                    .inspect_err(|error| tracing::debug!(%error, "there is no io_uring"))
+                    .ok(),
+            };
+        }
+        let over_io_uring = self.plan.is_some();
         let chosen = self.files.negotiate(&Offer {
             flags: offered,
             over_io_uring,
@@ -170,9 +181,10 @@ impl<F: Filesystem> Session<F> {
         let options = &self.options;
         let mut max_background = options.max_background;
         if let Some(plan) = &self.plan {
-            // Half of a queue's threads are left to requests that somebody waits for.
-            let half = u16::try_from(plan.at_once() / 2).unwrap_or(u16::MAX);
-            max_background = max_background.min(half.max(1));
+            // All of them may come to one queue, and a part of its threads are left to requests that
+            // somebody waits for.
+            let most = u16::try_from(plan.at_once() * 3 / 4).unwrap_or(u16::MAX);
+            max_background = max_background.min(most.max(1));
         }
         Ok(fuse_init_out {
             major: FUSE_KERNEL_VERSION,
@@ -184,7 +196,7 @@ impl<F: Filesystem> Session<F> {
             congestion_threshold: (u32::from(max_background) * 3 / 4).max(1) as u16,
             max_write: options.max_write_bytes,
             time_gran: 1,
-            max_pages: options.max_write_bytes.div_ceil(PAGE_BYTES) as u16,
+            max_pages: pages(options.max_write_bytes) as u16,
             ..Default::default()
         })
     }
@@ -229,6 +241,11 @@ impl<F: Filesystem> Session<F> {
     }
 }
 
+/// The pages of this system that so many bytes take.
+fn pages(bytes: u32) -> usize {
+    (bytes as usize).div_ceil(rustix::param::page_size())
+}
+
 /// `INIT` as the kernel sends it; older ones send less of it.
 fn offer_of(parts: &Parts<'_>) -> fuse_init_in {
     let mut bytes = [0; size_of::<fuse_init_in>()];
@@ -245,7 +262,8 @@ fn start_rings<F: Filesystem>(
     options: &SessionOptions,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> io::Result<Transport> {
-    let payload_bytes = (options.max_write_bytes as usize).max(LEAST_PAYLOAD_BYTES);
+    let payload_bytes = pages(options.max_write_bytes) * rustix::param::page_size();
+    let payload_bytes = payload_bytes.max(LEAST_PAYLOAD_BYTES);
     let leftovers = Leftovers::new(device.clone(), options.max_write_bytes)?;
     let leftovers = Arc::new(leftovers);
     let (told, registered) = channel::<io::Result<()>>();
@@ -272,7 +290,11 @@ fn start_rings<F: Filesystem>(
         );
     }
     drop(told);
-    registered.iter().collect::<io::Result<()>>()?;
+    let all = registered.iter().collect::<io::Result<()>>();
+    all.map_err(|error| {
+        let what = format!("io_uring: {error}; io_uring=off does without");
+        io::Error::new(error.kind(), what)
+    })?;
     let files = files.clone();
     let serve = move || leftovers.serve(&*files);
     threads.push(Builder::new().name("fuse-leftovers".into()).spawn(serve)?);

@@ -14,10 +14,11 @@ impl Front {
         most: u32,
         reply: Reply<Directory>,
     ) {
-        reply.entries(most as usize, |list| self.list(dir, cookie, list));
-        if cookie == 0 {
-            self.touch_directory(dir);
-        }
+        reply.entries(most as usize, |list| {
+            self.list(dir, cookie, list)?;
+            self.note_reading(dir, cookie);
+            Ok(())
+        });
     }
 
     fn list(
@@ -77,8 +78,14 @@ impl Front {
                 list.add_plus(&entry, found.next_cookie, found.name)
             };
             let read = self.engine.read_directory_plus(dir, cookie, &mut add);
-            read.map_err(|error| errno("readdirplus", dir, &error))
+            read.map_err(|error| errno("readdirplus", dir, &error))?;
+            self.note_reading(dir, cookie);
+            Ok(())
         });
+    }
+
+    /// A directory is being read, from a cookie on: it counts once, at its beginning.
+    fn note_reading(&self, dir: InodeNumber, cookie: u64) {
         if cookie == 0 {
             self.touch_directory(dir);
         }

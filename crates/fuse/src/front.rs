@@ -169,7 +169,10 @@ impl Front {
     pub(crate) fn drop_pages_later(&self, inode: InodeNumber) {
         if let Some(invalidator) = self.invalidator.get().cloned() {
             // Not in a thread that the kernel may need for what it waits for.
-            std::thread::spawn(move || invalidator.contents(inode));
+            std::thread::spawn(move || {
+                protocol::run_anywhere();
+                invalidator.contents(inode);
+            });
         }
     }
 

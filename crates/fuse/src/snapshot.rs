@@ -67,6 +67,7 @@ impl Snapshots {
         drop(shared);
         let (copies, engine) = (self.clone(), engine.clone());
         std::thread::spawn(move || {
+            backstitch_fuse_protocol::run_anywhere();
             let done = copies.copy(&engine, &path);
             copies.0.lock().progress = match done {
                 Ok(()) => SnapshotProgress::Done,

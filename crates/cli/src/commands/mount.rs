@@ -48,7 +48,7 @@ use std::sync::Arc;
   check_open          an immutable file (chattr +i) cannot be opened for writing, and an append-only one only for appending; by default
                       the open succeeds and the write fails; costs a request for each open
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
-  threads=N           threads that serve requests
+  threads=N           threads that serve requests which come by /dev/fuse
   io_uring=WORD       auto (default): requests come by io_uring where the kernel offers it (Linux 6.14 and later, after \"echo Y >
                       /sys/module/fuse/parameters/enable_uring\" as root); off: never; required: else the mount fails
   writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in

@@ -129,6 +129,7 @@ fn start(source: &Arc<Source>) -> io::Result<Server> {
     let thread = std::thread::Builder::new().name("backstitch-trace".into());
     let (running, done) = sync_channel(0);
     let thread = thread.spawn(move || {
+        backstitch_fuse_protocol::run_anywhere();
         let _running: SyncSender<()> = running;
         serve(&source, &listener, &Arc::new(stopped));
     })?;

@@ -17,7 +17,7 @@ use crate::filesystem::Filesystem;
 use crate::request::{self as kind, Parts};
 use io_uring::cqueue;
 use io_uring::squeue::Entry128;
-use io_uring::types::{Fixed, SubmitArgs};
+use io_uring::types::{Fd, SubmitArgs};
 use io_uring::{EnterFlags, IoUring, opcode};
 use memmap2::MmapMut;
 use parking_lot::{Condvar, Mutex};
@@ -356,8 +356,6 @@ impl Server {
         payload_bytes: usize,
     ) -> io::Result<Server> {
         let ring = build()?;
-        let device = leftovers.device.as_fd().as_raw_fd();
-        ring.submitter().register_files(&[device])?;
         let headers = MmapMut::map_anon(size_of::<Headers>())?;
         let payload = MmapMut::map_anon(payload_bytes)?;
         let spaces = Box::new([&headers, &payload].map(|memory| Space {
@@ -404,7 +402,10 @@ impl Server {
         };
         let mut bytes = [0; 80];
         bytes[..size_of::<Command>()].copy_from_slice(command.as_bytes());
-        opcode::UringCmd80::new(Fixed(0), what).cmd(bytes)
+        // Not a file that is registered with the ring: those are dropped when the ring is freed, some
+        // time after a process that was killed, and the connection would last as long.
+        let device = Fd(self.leftovers.device.as_fd().as_raw_fd());
+        opcode::UringCmd80::new(device, what).cmd(bytes)
     }
 
     fn push(&mut self, entry: Entry128) {

@@ -5,12 +5,16 @@ use backstitch_fuse_protocol::Transport;
 use backstitch_vfs::Engine;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Reading this attribute of a mount's root gives its counters as one JSON document. It is not
 /// listed, and cannot be set.
 pub const STATS_XATTR: &str = "system.backstitch.stats";
 
 pub use patchgroup::protocol::SYNC_XATTR;
+
+/// Time that the death of a daemon may take, whose requests come by io_uring.
+const DEATH: Duration = Duration::from_secs(2);
 
 /// The largest value that an extended attribute can have on Linux.
 const XATTR_MAX_BYTES: usize = 65536;
@@ -64,8 +68,17 @@ fn transport_document(transport: &Transport) -> Value {
 /// What the system says: above all, that `dir` is no mount of ours (`EOPNOTSUPP`, `ENODATA`).
 pub fn stats_of(dir: &Path) -> std::io::Result<Value> {
     let mut buffer = vec![0_u8; XATTR_MAX_BYTES];
-    let len = rustix::fs::getxattr(dir, STATS_XATTR, &mut buffer[..])?;
-    Ok(serde_json::from_slice(&buffer[..len])?)
+    let started = Instant::now();
+    loop {
+        match rustix::fs::getxattr(dir, STATS_XATTR, &mut buffer[..]) {
+            Ok(len) => return Ok(serde_json::from_slice(&buffer[..len])?),
+            // So a mount says for a moment that its daemon dies; then it says ENOTCONN.
+            Err(rustix::io::Errno::CANCELED) if started.elapsed() < DEATH => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Puts all changes of the mount that `path` lies in onto stable storage.

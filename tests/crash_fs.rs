@@ -58,7 +58,8 @@ fn without_arguments_every_mechanism_is_explored() {
 #[test]
 fn a_run_that_is_interrupted_reports_so_far() {
     let mut command = tool("timeout");
-    command.args(["--preserve-status", "-s", "TERM", "3"]);
+    // In the foreground it sends one signal; else a second one, to all of the group, which kills.
+    command.args(["--foreground", "--preserve-status", "-s", "TERM", "3"]);
     command.arg(backstitch().get_program());
     command.args(["crash", "fs", "--json", "--workload", "random:60"]);
     let found = run_within(&mut command, Duration::from_secs(120));

@@ -102,20 +102,34 @@ pub(crate) fn request_bytes(max_write_bytes: u32) -> usize {
     max_write_bytes as usize + HEADERS_BYTES
 }
 
+/// Has the next request answered, which is put into `buffer`; `false` once the mount is gone.
+pub(crate) fn answer_next(
+    files: &impl Filesystem,
+    device: &Arc<Device>,
+    buffer: &mut [u8],
+) -> io::Result<bool> {
+    let Some(bytes) = device.receive(buffer)? else {
+        return Ok(false);
+    };
+    match Parts::of(bytes) {
+        Some(parts) => dispatch(files, &parts, Sender::Device(device.clone())),
+        None => tracing::error!(bytes = bytes.len(), "a request is cut short"),
+    }
+    Ok(true)
+}
+
+pub(crate) fn cannot_be_read(error: &io::Error) {
+    tracing::error!(%error, "{PATH} cannot be read");
+}
+
 /// Answers requests until the mount is gone.
 pub(crate) fn serve(files: &impl Filesystem, device: &Arc<Device>, max_write_bytes: u32) {
     let mut buffer = vec![0; request_bytes(max_write_bytes)];
     loop {
-        match device.receive(&mut buffer) {
-            Ok(Some(bytes)) => match Parts::of(bytes) {
-                Some(parts) => dispatch(files, &parts, Sender::Device(device.clone())),
-                None => tracing::error!(bytes = bytes.len(), "a request is cut short"),
-            },
-            Ok(None) => return,
-            Err(error) => {
-                tracing::error!(%error, "{PATH} cannot be read");
-                return;
-            }
+        match answer_next(files, device, &mut buffer) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return cannot_be_read(&error),
         }
     }
 }

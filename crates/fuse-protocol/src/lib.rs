@@ -11,7 +11,7 @@
 //!   is on). There is a queue of requests for each processor, whose threads stay there. `FORGET` and
 //!   `INTERRUPT` still come by the device, and so does what the file system tells the kernel.
 //!
-//! What differs lies in these two files. A [`Filesystem`] can tell them apart by
+//! What differs lies in these two modules. A [`Filesystem`] can tell them apart by
 //! [`Reply::keeps_thread`], and by when a [`Reply`] leaves.
 //!
 //! # Sources

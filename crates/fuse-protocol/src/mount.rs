@@ -2,6 +2,7 @@
 
 use crate::answer::Errno;
 use crate::device::Device;
+use rustix::io::retry_on_intr;
 use rustix::mount::{MountFlags, mount as mount_at};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
@@ -20,7 +21,7 @@ const HELPER: &str = "fusermount3";
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
 /// How a mount is to look to the system.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MountOptions {
     /// What is shown as the mount's source.
     pub source: String,
@@ -174,13 +175,9 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    let received = loop {
-        let mut pieces = [IoSliceMut::new(&mut byte)];
-        match recvmsg(socket, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            received => break received?,
-        }
-    };
+    let mut pieces = [IoSliceMut::new(&mut byte)];
+    let received =
+        retry_on_intr(|| recvmsg(socket, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     if received.bytes == 0 {
         return Ok(None);
     }

@@ -211,22 +211,10 @@ impl<F: Filesystem> Session<F> {
         let files = Arc::new(self.files);
         let notifier = Notifier::new(self.device.clone());
         let mut threads = Vec::new();
-        let mut transport = Transport::Device;
-        let mut readers = self.options.threads.max(1);
-        if let Some(plan) = &self.plan {
-            transport = start_rings(&files, &self.device, plan, &self.options, &mut threads)?;
-            readers = 0;
-        }
-        for number in 0..readers {
-            let device = match number {
-                0 => self.device.clone(),
-                _ => Arc::new(self.device.another()?),
-            };
-            let (files, most) = (files.clone(), self.options.max_write_bytes);
-            let name = format!("fuse-{number}");
-            let serve = move || device::serve(&*files, &device, most);
-            threads.push(Builder::new().name(name).spawn(serve)?);
-        }
+        let transport = match &self.plan {
+            Some(plan) => start_rings(&files, &self.device, plan, &self.options, &mut threads)?,
+            None => start_readers(&files, &self.device, &self.options, &mut threads)?,
+        };
         Builder::new().name("fuse-end".into()).spawn(move || {
             for thread in threads {
                 // One that panicked has answered with an error, and the others have gone on.
@@ -252,6 +240,26 @@ fn offer_of(parts: &Parts<'_>) -> fuse_init_in {
     let len = parts.structure.len().min(bytes.len());
     bytes[..len].copy_from_slice(&parts.structure[..len]);
     fuse_init_in::read_from_bytes(&bytes).unwrap_or_default()
+}
+
+/// Starts the threads that read the device.
+fn start_readers<F: Filesystem>(
+    files: &Arc<F>,
+    device: &Arc<Device>,
+    options: &SessionOptions,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> io::Result<Transport> {
+    for number in 0..options.threads.max(1) {
+        let device = match number {
+            0 => device.clone(),
+            _ => Arc::new(device.another()?),
+        };
+        let (files, most) = (files.clone(), options.max_write_bytes);
+        let name = format!("fuse-{number}");
+        let serve = move || device::serve(&*files, &device, most);
+        threads.push(Builder::new().name(name).spawn(serve)?);
+    }
+    Ok(Transport::Device)
 }
 
 /// Starts the threads of the rings, and waits until the kernel has taken the slots of all.

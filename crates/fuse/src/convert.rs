@@ -129,6 +129,7 @@ pub fn allocation(mode: u32) -> Option<Allocate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::privileges::tests::file;
     use backstitch_vfs::FileType;
 
     #[test]
@@ -166,24 +167,9 @@ mod tests {
     }
 
     fn attributes() -> Attributes {
-        let time = Timestamp::default();
         Attributes {
-            inode: InodeNumber(12),
             generation: 7,
-            file_type: FileType::Regular,
-            permissions: 0o640,
-            links: 1,
-            uid: 10,
-            gid: 20,
-            device_number: 0,
-            size_bytes: 0,
-            sectors: 0,
-            block_size_bytes: 4096,
-            accessed: time,
-            modified: time,
-            changed: time,
-            created: None,
-            flags: 0,
+            ..file(0o640, FileType::Regular)
         }
     }
 

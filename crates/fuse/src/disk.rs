@@ -140,16 +140,7 @@ fn mount_options(image: &str) -> MountOptions {
     MountOptions {
         source: image.to_owned(),
         subtype: session::SUBTYPE.into(),
-        read_only: false,
-        devices: false,
-        set_user_id: false,
-        execute: false,
-        access_times: false,
-        synchronous: false,
-        synchronous_names: false,
-        allow_other: false,
-        check_permissions: false,
-        more: Vec::new(),
+        ..MountOptions::default()
     }
 }
 

@@ -121,11 +121,12 @@ pub fn after_acl(attributes: &Attributes, caller: Caller) -> Option<u16> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use backstitch_vfs::{InodeNumber, Timestamp};
 
-    fn file(permissions: u16, file_type: FileType) -> Attributes {
+    /// An inode of user 10 and group 20.
+    pub(crate) fn file(permissions: u16, file_type: FileType) -> Attributes {
         let time = Timestamp::default();
         Attributes {
             inode: InodeNumber(12),

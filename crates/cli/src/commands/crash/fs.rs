@@ -246,7 +246,7 @@ fn under(
     args: &Args,
     ordering: Ordering,
     workloads: Vec<Workload>,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
 ) -> Result<Report> {
     let (cases, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_case);
     let is_full = |workload: &Workload| workload.name.starts_with("full/");
@@ -288,7 +288,7 @@ fn torn(
     ordering: Ordering,
     cases: Vec<Workload>,
     mut others: Vec<Workload>,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
 ) -> Result<Report> {
     others.retain(|workload| workload.name.starts_with("scripts/"));
     others.extend(cases);
@@ -307,7 +307,7 @@ fn elsewhere(
     args: &Args,
     ordering: Ordering,
     cases: &[Workload],
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
 ) -> Result<Report> {
     let args = Args {
         journal_dev: true,

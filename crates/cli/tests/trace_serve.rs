@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use support::{Bench, Mount, can_mount, signal, until};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_backstitch");
+
 /// A page in the background, whose server ends with this.
 struct Served {
     server: Child,
@@ -21,7 +23,7 @@ impl Served {
     }
 
     fn with(bench: &Bench, words: &[&str]) -> Served {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_backstitch"));
+        let mut command = Command::new(PROGRAM);
         command.args(["trace", "serve"]).args(words);
         command.current_dir(bench.path("")).stdout(Stdio::piped());
         let mut server = command.spawn().unwrap();
@@ -179,6 +181,8 @@ fn of_each_state_that_a_crash_can_leave_the_check_and_the_tree_are_told() {
         ("soft", "ext2", false),
         ("async", "ext2", true),
         ("journal=ordered", "ext2", false),
+        // Its log is on a device of its own.
+        ("lffs-wafs=2sync", "ext2", false),
         ("soft", "ufs2", false),
     ] {
         let words = [
@@ -230,7 +234,7 @@ fn of_a_mounts_trace_the_image_is_named() {
     bench.shell("mkdir mnt/old");
     bench.line("sync mnt").good();
     bench.shell("cp a.img before.img");
-    let script = "mkdir mnt/new && $BACKSTITCH sync mnt";
+    let script = format!("mkdir mnt/new && {PROGRAM} sync mnt");
     let words = [
         "trace",
         "record",
@@ -242,8 +246,6 @@ fn of_a_mounts_trace_the_image_is_named() {
         "sh",
         "-c",
     ];
-    let program = env!("CARGO_BIN_EXE_backstitch");
-    let script = script.replace("$BACKSTITCH", program);
     bench.run(&[&words[..], &[&script]].concat()).good();
     drop(mount);
     let served = Served::new(&bench, "t.trace");
@@ -265,4 +267,52 @@ fn of_a_mounts_trace_the_image_is_named() {
         "{texts:?}"
     );
     bench.shell("cmp before.img before.img");
+}
+
+#[test]
+fn of_a_mount_whose_log_is_on_another_device_both_are_named() {
+    if !can_mount() {
+        return;
+    }
+    let journal = [
+        "mkfs -q -O journal_dev -s 8M log.img",
+        "mkfs -q -t ext3 -J device=log.img -s 16M a.img",
+        "mount --ordering journal=ordered -o journal_dev=log.img,commit=300 a.img mnt",
+    ];
+    let operations = [
+        "wafs mkfs log.img",
+        "mkfs -q -s 16M a.img",
+        "mount --ordering lffs-wafs=2sync -o log_device=log.img a.img mnt",
+    ];
+    for lines in [journal, operations] {
+        let bench = Bench::new();
+        bench.shell("mkdir mnt; truncate -s 8M log.img");
+        lines.iter().for_each(|line| {
+            bench.line(line).good();
+        });
+        let mount = Mount::of(&bench);
+        bench.shell("mkdir mnt/old");
+        bench.line("sync mnt").good();
+        bench.shell("cp a.img before.img; cp log.img before.log");
+        let words = "trace record --contents -o t.trace mnt -- sh -c";
+        let words: Vec<&str> = words.split(' ').collect();
+        let script = format!("mkdir mnt/new && {PROGRAM} sync mnt");
+        bench.run(&[&words[..], &[&script]].concat()).good();
+        drop(mount);
+        let served = Served::with(&bench, &["--image", "before.img", "t.trace"]);
+        let why = served.get("states?record=999999");
+        assert!(why.contains("--log-device FILE"), "{why}");
+        drop(served);
+        let words = "--image before.img --log-device before.log t.trace";
+        let words: Vec<&str> = words.split(' ').collect();
+        let served = Served::with(&bench, &words);
+        let texts = states_of(&served);
+        let all_have = |text: &String| text.contains("fsck: clean") && text.contains("d /old");
+        assert!(texts.iter().all(all_have), "{lines:?}: {texts:?}");
+        let has_new = |text: &String| text.contains("d /new");
+        assert!(
+            texts.iter().any(has_new) && !texts.iter().all(has_new),
+            "what the log has decides: {lines:?}: {texts:?}"
+        );
+    }
 }

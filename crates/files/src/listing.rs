@@ -1,7 +1,7 @@
 //! The tree of an image: every path, with what is there.
 
 use crate::error::{Error, Result};
-use crate::image::{Access, on_device};
+use crate::image::{Access, on_fresh_device};
 use crate::walk::{Order, walk};
 use backstitch_device::BlockDevice;
 use backstitch_vfs::FileType;
@@ -33,15 +33,15 @@ pub struct Listing {
 }
 
 /// Lists the paths of what a device holds, as a mount that writes nothing finds it: with its log
-/// replayed, in memory.
+/// replayed, in memory. The second device is that of a log which has one of its own.
 pub fn listing(
     what: &'static str,
     name: &Path,
-    device: Arc<dyn BlockDevice>,
+    devices: (Arc<dyn BlockDevice>, Option<Arc<dyn BlockDevice>>),
     most: usize,
 ) -> Listing {
     let mut listing = Listing::default();
-    let walked: Result<()> = on_device(what, name, device, Access::Read, |image| {
+    let walked: Result<()> = on_fresh_device(what, name, devices, Access::Read, false, |image| {
         let root = image.resolve(b"/", false)?;
         walk(
             image,

@@ -265,7 +265,7 @@ impl Answers<'_> {
             _ => Some(blocks(query)?),
         };
         let state = disk.state(arrived.as_deref())?;
-        let (text, found) = states::found(&judge.judge(state));
+        let (text, found) = states::found(&judge.judge(&state));
         Ok(answer(&text, found))
     }
 }

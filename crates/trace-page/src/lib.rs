@@ -22,4 +22,4 @@ mod steps;
 pub use answers::{Answering, Answers, Reply};
 pub use live::Live;
 pub use server::Server;
-pub use states::{Judge, Judgement};
+pub use states::{Devices, Judge, Judgement};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, MemoryDevice, OverlayDevice, WriteRequest};
+use backstitch_device::{BlockDevice, JoinedDevice, MemoryDevice, OverlayDevice, WriteRequest};
 use backstitch_trace::graph::block_text;
 use backstitch_trace::replay::{Piece, replay_to};
 use backstitch_trace::{State, Trace};
@@ -22,16 +22,80 @@ const MOST_FLYING_BYTES: u64 = 1 << 30;
 /// Blocks up to which the number of states is told in digits.
 const MOST_COUNTED: usize = 50;
 
+/// What a mount writes to.
+#[derive(Clone)]
+pub struct Devices {
+    /// The image.
+    pub image: Arc<dyn BlockDevice>,
+    /// The log's device, where it has one of its own.
+    pub log: Option<Arc<dyn BlockDevice>>,
+    /// The size of a block: a mount has the log begin behind the image's last whole one.
+    pub block_bytes: u32,
+}
+
+impl Devices {
+    /// The same with something in front of each, which takes up what is written.
+    fn overlaid(&self) -> Devices {
+        let overlaid = |below: &Arc<dyn BlockDevice>| -> Arc<dyn BlockDevice> {
+            Arc::new(OverlayDevice::new(below.clone()))
+        };
+        Devices {
+            image: overlaid(&self.image),
+            log: self.log.as_ref().map(overlaid),
+            block_bytes: self.block_bytes,
+        }
+    }
+
+    /// The volume that they are to a mount.
+    fn volume(&self) -> Volume {
+        let devices = [Some(self.image.clone()), self.log.clone()];
+        let devices = devices.into_iter().flatten().collect();
+        Volume(JoinedDevice::new(devices, self.block_bytes))
+    }
+}
+
+/// The first volume of a trace, which is the only one of a mount.
+struct Volume(JoinedDevice);
+
+impl Volume {
+    fn check_place(&self, volume: u32, offset_bytes: u64, len_bytes: u64) -> Result<(), String> {
+        let (end, size) = (offset_bytes.saturating_add(len_bytes), self.0.size_bytes());
+        match volume {
+            0 if end <= size => Ok(()),
+            0 => Err(format!(
+                "it wrote up to byte {end}, and what it began with ends at {size}: the image is shorter than that \
+                 of the recording, or its log is on a device of its own, which \
+                 trace serve --image FILE --log-device FILE names"
+            )),
+            _ => Err("it wrote to several volumes, and a file system has one".to_owned()),
+        }
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), String> {
+        let read = self.0.read(offset_bytes, into);
+        read.map_err(|error| error.to_string())
+    }
+
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), String> {
+        let request = WriteRequest {
+            offset_bytes,
+            buffers: vec![bytes.into()],
+        };
+        let submitted = self.0.submit(&[request]);
+        submitted.map_err(|error| error.to_string())
+    }
+}
+
 /// Who knows file systems, which the page does not.
 pub trait Judge: Sync {
-    /// The image as it was when the recording began, where one was named.
+    /// The image as it was when the recording began, and its log's device, where they were named.
     ///
     /// # Errors
-    /// Why it cannot be read.
-    fn image(&self) -> Result<Option<Arc<dyn BlockDevice>>, String>;
+    /// Why they cannot be read.
+    fn beginning(&self) -> Result<Option<Devices>, String>;
 
     /// What a check and a mount find of a state, which may be written to.
-    fn judge(&self, state: Arc<dyn BlockDevice>) -> Judgement;
+    fn judge(&self, state: &Devices) -> Judgement;
 }
 
 /// What is found of a state.
@@ -59,25 +123,38 @@ struct Flying {
 /// What is on the disk at a moment, and what is on its way.
 pub(crate) struct Disk {
     record: u64,
-    stable: Arc<dyn BlockDevice>,
+    stable: Devices,
     flying: Vec<Flying>,
     /// Batches of which what they wrote is not in the trace.
     unknown: u64,
 }
 
-/// The device of a trace before its first record.
-fn beginning(trace: &Trace<'_>, judge: &dyn Judge) -> Result<Arc<dyn BlockDevice>, String> {
+/// The devices of a trace before its first record.
+fn beginning(trace: &Trace<'_>, judge: &dyn Judge) -> Result<Devices, String> {
     if !trace.has_contents {
         let why = "the trace does not have what was written: record it with --contents";
         return Err(why.to_owned());
     }
-    if let Some(size) = trace.description["image_bytes"].as_u64() {
-        return match usize::try_from(size) {
-            Ok(bytes) if size <= MOST_IMAGE_BYTES => Ok(Arc::new(MemoryDevice::new(bytes))),
-            _ => Err("the image of the trace is too large".to_owned()),
+    // What the trace has of them is in its contents before the first batch.
+    let zeros = |key: &str| -> Result<Option<Arc<dyn BlockDevice>>, String> {
+        let Some(size) = trace.description[key].as_u64() else {
+            return Ok(None);
         };
+        match usize::try_from(size) {
+            Ok(bytes) if size <= MOST_IMAGE_BYTES => Ok(Some(Arc::new(MemoryDevice::new(bytes)))),
+            _ => Err("the image of the trace is too large".to_owned()),
+        }
+    };
+    if let Some(image) = zeros("image_bytes")? {
+        let log = zeros("log_bytes")?;
+        // Both are made of whole blocks, whatever their size.
+        return Ok(Devices {
+            image,
+            log,
+            block_bytes: 1,
+        });
     }
-    judge.image()?.ok_or_else(|| {
+    judge.beginning()?.ok_or_else(|| {
         let why = "the trace does not have the image that it began with: trace serve --image FILE names it";
         why.to_owned()
     })
@@ -91,18 +168,13 @@ impl Disk {
         record: u64,
         judge: &dyn Judge,
     ) -> Result<Disk, String> {
-        let stable = OverlayDevice::new(beginning(trace, judge)?);
-        let replayed =
-            replay_to(
-                trace,
-                record.saturating_add(1),
-                |volume, offset, bytes| match volume {
-                    0 => submit(&stable, offset, bytes),
-                    _ => Err(
-                        "several devices were written: a log of its own is not in the image".into(),
-                    ),
-                },
-            );
+        let stable = beginning(trace, judge)?.overlaid();
+        let volume = stable.volume();
+        let most_records = record.saturating_add(1);
+        let replayed = replay_to(trace, most_records, |of, offset_bytes, bytes| {
+            volume.check_place(of, offset_bytes, bytes.len() as u64)?;
+            volume.write(offset_bytes, bytes)
+        });
         let (done, pieces) = replayed.map_err(|error| error.to_string())?;
         let (mut flying, mut flying_bytes) = (Vec::new(), 0);
         for (batch, block) in state.blocks_in_flight() {
@@ -115,8 +187,8 @@ impl Disk {
                 return Err("the blocks on their way are too large".to_owned());
             }
             let mut old = vec![0; place.len_bytes as usize];
-            let read = stable.read(place.offset_bytes, &mut old);
-            read.map_err(|error| error.to_string())?;
+            volume.check_place(place.volume, place.offset_bytes, old.len() as u64)?;
+            volume.read(place.offset_bytes, &mut old)?;
             let bytes = with_pieces(&pieces, place.volume, place.offset_bytes, &old);
             flying.push(Flying {
                 block,
@@ -127,7 +199,7 @@ impl Disk {
         }
         Ok(Disk {
             record,
-            stable: Arc::new(stable),
+            stable,
             flying,
             unknown: done.unknown,
         })
@@ -169,22 +241,15 @@ impl Disk {
     }
 
     /// The state in which these blocks have arrived, or all.
-    pub(crate) fn state(&self, arrived: Option<&[u32]>) -> Result<Arc<dyn BlockDevice>, String> {
-        let device = OverlayDevice::new(self.stable.clone());
+    pub(crate) fn state(&self, arrived: Option<&[u32]>) -> Result<Devices, String> {
+        let state = self.stable.overlaid();
+        let volume = state.volume();
         let has = |block: u32| arrived.is_none_or(|blocks| blocks.contains(&block));
         for of in self.differing().filter(|of| has(of.block)) {
-            submit(&device, of.offset_bytes, &of.bytes)?;
+            volume.write(of.offset_bytes, &of.bytes)?;
         }
-        Ok(Arc::new(device))
+        Ok(state)
     }
-}
-
-fn submit(device: &dyn BlockDevice, offset_bytes: u64, bytes: &[u8]) -> Result<(), String> {
-    let request = WriteRequest {
-        offset_bytes,
-        buffers: vec![bytes.into()],
-    };
-    device.submit(&[request]).map_err(|error| error.to_string())
 }
 
 /// Bytes of a volume, with what pieces on their way have there.

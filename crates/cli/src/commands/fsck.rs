@@ -456,17 +456,19 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// What a check finds of an image, which keeps its bytes.
+/// What a check finds of an image, which keeps its bytes, with its log on another device, which may be
+/// written to.
 ///
 /// # Errors
 /// Where it cannot be checked, or has a log that is elsewhere.
 pub(crate) fn examine(
     device: &Arc<dyn BlockDevice>,
     image: &Path,
+    journal_device: Option<&dyn BlockDevice>,
     options: &CheckOptions,
 ) -> Result<Report> {
     refuse_journal("fsck", image, &**device)?;
-    examined(device, image, None, options)
+    examined(device, image, journal_device, options)
 }
 
 /// The same of what is no journal by itself, with its log on another device. The log is brought home in

@@ -191,6 +191,11 @@ impl<'b> Mount<'b> {
         bench.shell("mkdir mnt");
         bench.line("mkfs -q -s 16M a.img").good();
         bench.line("mount a.img mnt").good();
+        Mount::of(bench)
+    }
+
+    /// The one that is there already.
+    pub(crate) fn of(bench: &'b Bench) -> Mount<'b> {
         Mount(bench)
     }
 }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_device::MemoryDevice;
 use backstitch_trace::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, MAGIC, Trace, VERSION, WITH_CONTENTS};
-use backstitch_trace_page::{Answering, Answers, Judge, Judgement, Live};
+use backstitch_trace_page::{Answering, Answers, Devices, Judge, Judgement, Live};
 
 use crate::Input;
 
@@ -76,16 +76,26 @@ pub const KEYS: [(&str, &[&str]); 20] = [
 struct Reader;
 
 impl Judge for Reader {
-    fn image(&self) -> Result<Option<Arc<dyn BlockDevice>>, String> {
-        Ok(Some(Arc::new(MemoryDevice::new(IMAGE_BYTES))))
+    fn beginning(&self) -> Result<Option<Devices>, String> {
+        let device = || Arc::new(MemoryDevice::new(IMAGE_BYTES));
+        Ok(Some(Devices {
+            image: device(),
+            log: Some(device()),
+            block_bytes: 512,
+        }))
     }
 
-    fn judge(&self, state: Arc<dyn BlockDevice>) -> Judgement {
+    fn judge(&self, state: &Devices) -> Judgement {
         let mut bytes = [0; 512];
-        let size = state.size_bytes();
-        for at in [0, size.saturating_sub(512)] {
-            if let Err(error) = state.read(at, &mut bytes) {
-                panic!("{at} of {size} bytes: {error}");
+        for device in [Some(&state.image), state.log.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let size = device.size_bytes();
+            for at in [0, size.saturating_sub(512)] {
+                if let Err(error) = device.read(at, &mut bytes) {
+                    panic!("{at} of {size} bytes: {error}");
+                }
             }
         }
         Judgement::default()
@@ -126,7 +136,7 @@ fn head(how: u8) -> Vec<u8> {
     let image = match how & (HAS_IMAGE | IS_LARGE) {
         0 => String::new(),
         large if large & IS_LARGE != 0 => format!(r#","image_bytes":{}"#, 1 << 30),
-        _ => format!(r#","image_bytes":{IMAGE_BYTES}"#),
+        _ => format!(r#","image_bytes":{IMAGE_BYTES},"log_bytes":{IMAGE_BYTES}"#),
     };
     let description = format!(r#"{{"root":2,"areas":{areas}{image}}}"#);
     let mut bytes = MAGIC.to_vec();

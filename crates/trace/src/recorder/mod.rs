@@ -108,10 +108,10 @@ impl Recorder {
         self.inner.lock().has_ended()
     }
 
-    /// Records what a volume holds as the recording begins, before anything else: its parts that are
-    /// not zeros. The description says with `image_bytes` how long the first volume is.
-    pub fn put_image(&self, volume: u32, bytes: &[u8]) {
-        self.inner.lock().image(volume, bytes);
+    /// Records what the first volume holds as the recording begins, before anything else: its parts
+    /// that are not zeros. The description says with `image_bytes` and `log_bytes` how long it is.
+    pub fn put_image(&self, bytes: &[u8]) {
+        self.inner.lock().image(bytes);
     }
 
     /// Hands over what there is although the chunk is not full, so that whoever follows the recording

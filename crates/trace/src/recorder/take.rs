@@ -237,7 +237,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn image(&mut self, volume: u32, bytes: &[u8]) {
+    pub(super) fn image(&mut self, bytes: &[u8]) {
         for (at, part) in bytes.chunks(IMAGE_PART_BYTES).enumerate() {
             if self.has_ended() {
                 return self.count_lost();
@@ -246,7 +246,7 @@ impl Inner {
                 continue;
             }
             self.tape.put(&Record::Contents {
-                volume,
+                volume: 0,
                 offset_bytes: (at * IMAGE_PART_BYTES) as u64,
                 bytes: part,
             });

@@ -41,15 +41,20 @@ pub(super) fn run(args: &Args, script: &str) -> Result<ExitCode> {
     let mut output = Output::open(&args.output, &taken)?;
     let mut recorder = None;
     let ran = run_watched(&image, engine, &operations, |root, blocks, begins| {
-        let recording = Recording {
+        let mut recording = Recording {
             description: description(args, root, blocks, image.home_bytes()),
             with_contents: args.contents,
         };
+        if args.contents {
+            let (image, all) = (begins.home_bytes(), begins.all_bytes());
+            recording.description["image_bytes"] = image.into();
+            if image < all {
+                recording.description["log_bytes"] = (all - image).into();
+            }
+        }
         let begun = Arc::new(Recorder::in_memory(&recording, MOST_BYTES));
         if args.contents {
-            let (bytes, log) = begins.to_devices();
-            begun.put_image(0, &bytes);
-            log.iter().for_each(|log| begun.put_image(1, log));
+            begun.put_image(&begins.to_bytes());
         }
         recorder = Some(begun.clone());
         begun
@@ -102,15 +107,11 @@ fn description(args: &Args, root: InodeNumber, blocks: &Blocks, size_bytes: u64)
         };
         area.json()
     });
-    let mut description = json!({
+    json!({
         "image": "a script",
         "layout": args.layout.name(),
         "ordering": args.ordering.to_string(),
         "root": root.0,
         "areas": areas.collect::<Vec<_>>(),
-    });
-    if args.contents {
-        description["image_bytes"] = size_bytes.into();
-    }
-    description
+    })
 }

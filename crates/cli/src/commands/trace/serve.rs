@@ -32,6 +32,9 @@ pub(super) struct Args {
     /// crash can leave
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
+    /// The same of the device that the image's log or journal has to itself
+    #[arg(long, value_name = "FILE", requires = "image")]
+    log_device: Option<PathBuf>,
     /// The port; 0 for one that is free
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
@@ -46,6 +49,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let server = bind(args)?;
     let judge = ByTools {
         image: args.image.clone(),
+        log: args.log_device.clone(),
     };
     // What cannot be opened is said now.
     judge.open()?;

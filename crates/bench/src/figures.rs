@@ -17,6 +17,9 @@ pub struct Phase {
     /// When it began, by the target's clock; zero in `imap` and `recovery`.
     #[serde(skip)]
     pub started: Duration,
+    /// How long a simulated processor was busy during it; zero on other targets.
+    #[serde(skip)]
+    pub processor: Duration,
     /// How long it took.
     pub elapsed_seconds: f64,
     /// File operations during it.

@@ -63,6 +63,11 @@ pub trait Files {
     /// The time, by the clock with which the workload is measured.
     fn now(&self) -> Duration;
 
+    /// How long a simulated processor has been busy; zero where none is simulated.
+    fn processor_busy(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Computes for this long at [reference speed](crate::REFERENCE_HOST), as a program of the
     /// workload would.
     fn compute(&mut self, work: Duration) -> Result<()>;

@@ -113,6 +113,10 @@ impl Files for MachineFiles {
         self.machine.now()
     }
 
+    fn processor_busy(&self) -> Duration {
+        self.machine.cpu_busy()
+    }
+
     fn compute(&mut self, work: Duration) -> Result<()> {
         let machine = self.machine.clone();
         self.run(async {

@@ -11,6 +11,7 @@ pub(super) const PAPER: Paper = Paper {
     published: "Journal of Systems and Software, 1997",
     disk: "st2383",
     size_bytes: 80 << 20,
+    writes_through: false,
     setting: "USL's System V Release 4 on a Seagate ST2383 and a 486 of 50 MHz with 32 MB; a partition \
               of 80 MB, blocks of 4 KB. UFS is our sync, AUFS our amom. The paper does not say \
               under which policy tables 2 and 3 were made: scheme 5 is assumed, whose figures in \
@@ -55,7 +56,7 @@ const BOTH: Figure = Figure {
             Counter::ProcessorPercent,
             0.0,
             "The compiler is played: it reads and writes, and computes nothing. The processor was busy \
-             for {} % of the whole run.",
+             for {} % of the time.",
         )
         .up_to(60.0)
         .at("5: compile"),
@@ -63,10 +64,17 @@ const BOTH: Figure = Figure {
             Counter::ProcessorPercent,
             0.0,
             "Most of the paper’s time is the compiler’s, which is played here and computes nothing. \
-             The processor was busy for {} % of the run.",
+             The processor was busy for {} % of the time.",
         )
         .up_to(60.0)
         .at("all five"),
+        Reason::larger(
+            Counter::ReadQueuePercent,
+            30.0,
+            "Blocks of inodes are read while contents are written: for {} % of the time a read waits in \
+             the drive’s queue.",
+        )
+        .at("6: readdir"),
         Reason::larger(
             Counter::IdlePercent,
             50.0,
@@ -105,6 +113,7 @@ const BOTH: Figure = Figure {
         )
         .at("5: write and read 1 MB"),
     ],
+    remarks: &[],
     note: "",
     holds_everything: false,
 };

@@ -1,6 +1,6 @@
 //! Ganger, McKusick, Soules and Patt, "Soft Updates", 2000 (paper 000), §4.
 
-use super::{ChartKind, Claim, Counter, Figure, Line, Measure, Paper, Place, Reason};
+use super::{Change, ChartKind, Claim, Counter, Figure, Line, Measure, Paper, Place, Reason};
 use crate::workload::Workload;
 
 /// The paper.
@@ -11,6 +11,7 @@ pub(super) const PAPER: Paper = Paper {
     published: "ACM Transactions on Computer Systems 18(2), 2000",
     disk: "viking",
     size_bytes: 4 << 30,
+    writes_through: false,
     setting: "FreeBSD's FFS on a Quantum Viking of 4.5 GB and a Pentium II of 300 MHz with 128 MB. \
               Most of the paper's figures are curves without printed values: what its text says of \
               them is compared instead. No Order is our async, Conventional our sync.",
@@ -78,6 +79,7 @@ const MICRO: Figure = Figure {
     claims: &[],
     chart: ChartKind::Lines,
     reasons: &[],
+    remarks: &[],
     note: "",
     holds_everything: false,
 };
@@ -327,6 +329,7 @@ const TABLE_IV: Figure = Figure {
         "The drive has a whole batch of writes in its queue and chooses their order: one takes {} ms, \
          where one alone takes 12.8 (average seek, half a revolution and the command).",
     )
-    .up_to(6.4)],
+    .up_to(6.4)
+    .tested_by(Change::OneRequest)],
     ..MICRO
 };

@@ -228,6 +228,25 @@ struct Miss {
     by: String,
 }
 
+/// The remarks on a figure whose lines the layout has.
+pub(super) fn remarks(measured: &MeasuredFigure) -> Vec<String> {
+    let figure = measured.figure;
+    let remarks = figure.remarks.iter().filter_map(|remark| {
+        let place = figure
+            .places
+            .iter()
+            .position(|place| place.name == remark.place)?;
+        let mut says = remark.says.to_owned();
+        for (ordering, of) in remark.counters {
+            let lines = &measured.of.lines;
+            let line = lines.iter().position(|line| line.ordering == *ordering)?;
+            says = says.replacen("{}", &number(counter(measured, *of, line, place)), 1);
+        }
+        Some(says)
+    });
+    remarks.collect()
+}
+
 /// Where our values differ from the paper's. Differences of one line with one reason are joined.
 pub(super) fn differences(measured: &MeasuredFigure) -> Vec<Difference> {
     let mut groups: Vec<(Option<&'static Reason>, Vec<Miss>)> = Vec::new();
@@ -294,9 +313,7 @@ fn reason(measured: &MeasuredFigure, miss: &Miss) -> Option<&'static Reason> {
     let figure = measured.figure;
     let claim = miss.claim.map(|claim| &measured.of.claims[claim]);
     figure.reasons.iter().find(|reason| {
-        let is_about = |line: usize| {
-            reason.ordering.is_empty() || measured.of.lines[line].ordering == reason.ordering
-        };
+        let is_about = |line: usize| reason.is_about(&measured.of.lines[line]);
         let of_line = is_about(miss.line) && reason.larger == miss.is_larger;
         // A smaller value of the line that divides makes the ratio larger.
         let of_other =
@@ -307,7 +324,7 @@ fn reason(measured: &MeasuredFigure, miss: &Miss) -> Option<&'static Reason> {
             _ => return false,
         };
         let value = counter(measured, reason.counter, line, miss.place);
-        (reason.place.is_empty() || figure.places[miss.place].name == reason.place)
+        reason.is_at(&figure.places[miss.place])
             && (reason.at_least..=reason.at_most).contains(&value)
     })
 }
@@ -321,9 +338,7 @@ fn counter(measured: &MeasuredFigure, counter: Counter, line: usize, place: usiz
 
 /// The line whose counter confirms a reason.
 fn line_of(measured: &MeasuredFigure, reason: &Reason, miss: &Miss) -> usize {
-    let is_about = |line: usize| {
-        reason.ordering.is_empty() || measured.of.lines[line].ordering == reason.ordering
-    };
+    let is_about = |line: usize| reason.is_about(&measured.of.lines[line]);
     let claim = miss.claim.map(|claim| &measured.of.claims[claim]);
     match claim {
         Some(claim) if !(is_about(miss.line) && reason.larger == miss.is_larger) => claim.by,
@@ -365,25 +380,54 @@ fn tell(measured: &MeasuredFigure, reason: Option<&Reason>, misses: &[Miss]) -> 
     Difference {
         what,
         why: match reason {
-            Some(reason) => reason.says.replace("{}", &values(reason.counter)),
+            Some(reason) => {
+                let says = reason.says.replace("{}", &values(reason.counter));
+                says + &test(measured, reason, line, misses)
+            }
             None => "No counter of the runs shows a reason.".to_owned(),
         },
         is_explained: reason.is_some(),
         counters: format!(
-            "{}: {} writes of {} KiB and {} reads of the drive; of the time {} % for seeks and \
-             rotation, {} % for transfer, {} % for flushes; {} batches in the whole run, in which the processor was \
-             busy for {} % of the time",
+            "{}: {} writes of {} KiB and {} reads of the drive; of the time {} % without a request \
+             for it, {} % for seeks and rotation, {} % for transfer, {} % for flushes; the processor \
+             was busy for {} %; {} batches in the whole run",
             measured.of.lines[line].name,
             values(Counter::Writes),
             values(Counter::KibibytesPerWrite),
             values(Counter::Reads),
+            values(Counter::IdlePercent),
             values(Counter::PositioningPercent),
             values(Counter::TransferPercent),
             values(Counter::FlushPercent),
-            values(Counter::Flushes),
             values(Counter::ProcessorPercent),
+            values(Counter::Flushes),
         ),
     }
+}
+
+/// A sentence with the values on the changed machine that tests a reason; empty if none does.
+fn test(measured: &MeasuredFigure, reason: &Reason, line: usize, misses: &[Miss]) -> String {
+    let Some(change) = reason.test else {
+        return String::new();
+    };
+    let values = misses.iter().filter_map(|miss| {
+        Some((
+            measured.changed(change, line, miss.place)?,
+            measured.ours(line, miss.place),
+        ))
+    });
+    let values: Vec<(f64, f64)> = values.collect();
+    if values.is_empty() {
+        return String::new();
+    }
+    let (least, largest) = extremes(values.iter().map(|pair| pair.0));
+    let (least_here, largest_here) = extremes(values.iter().map(|pair| pair.1));
+    format!(
+        " With {} the value is {} instead of {}.",
+        change.says(),
+        range(least, largest),
+        range(least_here, largest_here)
+    )
 }
 
 /// Whether there are at least three places, and they are consecutive.

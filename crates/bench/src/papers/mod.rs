@@ -68,6 +68,8 @@ pub struct Paper {
     pub disk: &'static str,
     /// The size of its file system.
     pub size_bytes: u64,
+    /// Whether the drive's write cache is off, though the preset has it on.
+    pub writes_through: bool,
     /// A paragraph on what was taken from the paper, and what had to be assumed.
     pub setting: &'static str,
     /// Its tables and figures.
@@ -101,6 +103,8 @@ pub struct Figure {
     pub chart: ChartKind,
     /// Reasons why our values may differ, the likeliest first.
     pub reasons: &'static [Reason],
+    /// What the page says of the runs in any case.
+    pub remarks: &'static [Remark],
     /// How the paper's figure was read, if that is not obvious.
     pub note: &'static str,
     /// Whether memory holds everything, and nothing is written before the final sync.
@@ -139,6 +143,9 @@ pub struct Place {
     pub files: Option<u64>,
     /// How many scripts run at a time, for `sdet`.
     pub scripts: Option<u64>,
+    /// What the computer's memory is divided by: as much as the paper's numbers are, where what
+    /// fits into memory decides the figure.
+    pub memory_part: u64,
     /// The phases that count; if there are none, all of them with the final sync.
     pub phases: &'static [&'static str],
 }
@@ -215,6 +222,39 @@ pub struct Reason {
     pub at_most: f64,
     /// The reason, with `{}` for the counter's value.
     pub says: &'static str,
+    /// A change of the machine that tests it: the run is made once more with the change, and the
+    /// page has that value too.
+    pub test: Option<Change>,
+}
+
+/// A sentence with counters, whether values differ or not.
+#[derive(Clone, Copy, Debug)]
+pub struct Remark {
+    /// The place of the runs.
+    pub place: &'static str,
+    /// The sentence, with `{}` for each counter's value.
+    pub says: &'static str,
+    /// The counters in their order, each of the run under an ordering.
+    pub counters: &'static [(&'static str, Counter)],
+}
+
+/// A change of the simulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This many times the memory for buffers and dependencies.
+    Memory(u64),
+    /// The drive takes one request at a time.
+    OneRequest,
+}
+
+impl Change {
+    /// A part of a sentence.
+    fn says(self) -> String {
+        match self {
+            Change::Memory(times) => format!("{times} times the memory for buffers"),
+            Change::OneRequest => "a drive that takes one request at a time".to_owned(),
+        }
+    }
 }
 
 impl Reason {
@@ -228,6 +268,7 @@ impl Reason {
             at_least,
             at_most: f64::INFINITY,
             says,
+            test: None,
         }
     }
 
@@ -239,6 +280,16 @@ impl Reason {
         }
     }
 
+    /// Whether it can hold for a line.
+    fn is_about(&self, line: &Line) -> bool {
+        self.ordering.is_empty() || self.ordering == line.ordering
+    }
+
+    /// Whether it can hold at a place.
+    fn is_at(&self, place: &Place) -> bool {
+        self.place.is_empty() || self.place == place.name
+    }
+
     /// The same, confirmed by a counter of at most this value.
     const fn up_to(mut self, at_most: f64) -> Reason {
         self.at_most = at_most;
@@ -248,6 +299,12 @@ impl Reason {
     /// The same for one ordering only.
     const fn under(mut self, ordering: &'static str) -> Reason {
         self.ordering = ordering;
+        self
+    }
+
+    /// The same, tested by a change of the machine.
+    const fn tested_by(mut self, change: Change) -> Reason {
+        self.test = Some(change);
         self
     }
 
@@ -285,6 +342,7 @@ impl Place {
             megabytes: None,
             files: None,
             scripts: None,
+            memory_part: 1,
             phases,
         }
     }
@@ -392,6 +450,14 @@ mod tests {
                     claim.says
                 );
                 assert!(claim.low <= claim.high, "{}", claim.says);
+            }
+            for remark in figure.remarks {
+                assert_eq!(remark.says.matches("{}").count(), remark.counters.len());
+                assert!(figure.places.iter().any(|place| place.name == remark.place));
+                for (ordering, _) in remark.counters {
+                    let is_named = figure.lines.iter().any(|line| line.ordering == *ordering);
+                    assert!(is_named, "{}", remark.says);
+                }
             }
             for reason in figure.reasons {
                 assert!(reason.says.contains("{}"), "{}", reason.says);

@@ -106,13 +106,18 @@ fn paper(measured: &Measured) -> Result<String> {
         |bytes: Option<u64>| bytes.map_or("any".to_owned(), |b| format!("{} MiB", b >> 20));
     let mut out = format!(
         "<section class=\"paper\">\n<h2>{}</h2>\n<p class=\"source\"><cite>{}</cite>. {}.</p>\n<p>{}</p>\n\
-         <p class=\"machine\">Drive: {}. Computer: {}, {} of buffers (half of them may wait to be written), \
+         <p class=\"machine\">Drive: {}{}. Computer: {}, {} of buffers (half of them may wait to be written), \
          {} of pages, {} for dependencies.</p>\n",
         escaped(paper.name),
         escaped(paper.title),
         escaped(paper.published),
         escaped(paper.setting),
         escaped(&disk.drive.description),
+        if paper.writes_through {
+            ", its write cache off"
+        } else {
+            ""
+        },
         escaped(host.unwrap_or("this engine’s reference")),
         mebibytes(disk.buffer_bytes),
         mebibytes(disk.page_bytes),
@@ -162,6 +167,9 @@ fn one(paper: &Paper, measured: &MeasuredFigure) -> String {
     );
     if !figure.note.is_empty() {
         let _ = writeln!(out, "<figcaption>{}</figcaption>", escaped(figure.note));
+    }
+    for remark in judge::remarks(measured) {
+        let _ = writeln!(out, "<p>{}</p>", escaped(&remark));
     }
     if !measured.of.left_out.is_empty() {
         let names = escaped(&measured.of.left_out.join(", "));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::counters::Measurement;
 use super::lines::Lines;
-use super::{Figure, Line, Measure, Paper, Place, judge};
+use super::{Change, Figure, Line, Measure, Paper, Place, judge};
 use crate::{Disk, DiskOptions, Error, Result, Spec, Target, measure};
 
 /// How many seconds a change may be in memory only: the papers' systems write back after 30.
@@ -52,6 +52,19 @@ pub(super) struct MeasuredFigure {
     pub(super) of: Lines,
     /// By line, then by place.
     pub(super) runs: Vec<Vec<Arc<Measurement>>>,
+    /// Runs on a changed machine.
+    pub(super) tests: Vec<Test>,
+}
+
+/// A run of a line on a changed machine, and one of the base line on it.
+#[derive(Debug)]
+pub(super) struct Test {
+    change: Change,
+    /// Indices of the line and the place.
+    line: usize,
+    place: usize,
+    run: Arc<Measurement>,
+    base: Arc<Measurement>,
 }
 
 impl MeasuredFigure {
@@ -64,6 +77,19 @@ impl MeasuredFigure {
             Measure::Speed => of(self.of.base) / of(line).max(1e-9),
             _ => of(line),
         }
+    }
+
+    /// Our value on a changed machine, if that was measured.
+    pub(super) fn changed(&self, change: Change, line: usize, place: usize) -> Option<f64> {
+        let test = self
+            .tests
+            .iter()
+            .find(|test| (test.change, test.line, test.place) == (change, line, place))?;
+        let of = |run: &Measurement| self.figure.measure.of(run, &self.figure.places[place]);
+        Some(match self.figure.measure {
+            Measure::Speed => of(&test.base) / of(&test.run).max(1e-9),
+            _ => of(&test.run),
+        })
     }
 
     pub(super) fn printed(&self, line: usize, place: usize) -> Option<f64> {
@@ -83,7 +109,9 @@ struct Job {
     size_bytes: u64,
     line: Line,
     place: Place,
+    writes_through: bool,
     holds_everything: bool,
+    change: Option<Change>,
 }
 
 impl Job {
@@ -92,24 +120,44 @@ impl Job {
     fn is_same_run(&self, other: &Job) -> bool {
         let run = |job: &Job| {
             (
-                (job.disk, job.size_bytes, job.holds_everything),
+                (job.disk, job.size_bytes, job.writes_through),
+                (job.holds_everything, job.change),
                 (job.line.ordering, job.line.opt, job.line.log_disk),
                 (job.place.workload, job.place.file_bytes, job.place.scripts),
-                (job.place.megabytes, job.place.files),
+                (job.place.megabytes, job.place.files, job.place.memory_part),
             )
         };
         run(self) == run(other)
+    }
+
+    /// The machine.
+    fn disk(&self) -> Result<Disk> {
+        let options = DiskOptions {
+            write_cache: self.writes_through.then_some(false),
+            queue_depth: (self.change == Some(Change::OneRequest)).then_some(1),
+            ..DiskOptions::default()
+        };
+        let mut disk = Disk::named(self.disk, self.size_bytes, &options)?;
+        if let Some(name) = self.line.log_disk {
+            disk = disk.with_log_drive(name, &DiskOptions::default())?;
+        }
+        let times = match self.change {
+            Some(Change::Memory(times)) => times,
+            _ => 1,
+        };
+        let part = self.place.memory_part;
+        for bytes in [&mut disk.buffer_bytes, &mut disk.changes_bytes] {
+            *bytes = bytes.map(|bytes| bytes * times / part);
+        }
+        disk.page_bytes = disk.page_bytes.map(|bytes| bytes / part);
+        Ok(disk)
     }
 
     fn spec(&self, papers: &PapersSpec) -> Result<Spec> {
         let fault = |what: &str| Error::Scale(format!("{what}: a figure asks for it"));
         let ordering = self.line.ordering.parse::<Ordering>();
         let optimisations = self.line.opt.parse::<Optimisations>();
-        let options = DiskOptions::default();
-        let mut disk = Disk::named(self.disk, self.size_bytes, &options)?;
-        if let Some(name) = self.line.log_disk {
-            disk = disk.with_log_drive(name, &options)?;
-        }
+        let disk = self.disk()?;
         let cache_bytes = match self.holds_everything {
             true => EVERYTHING_BYTES,
             false => disk.buffer_bytes.unwrap_or(256 << 20),
@@ -138,6 +186,92 @@ impl Job {
     }
 }
 
+/// The numbers of the runs that a figure needs.
+struct Plan {
+    of: Lines,
+    /// By line, then by place.
+    runs: Vec<Vec<usize>>,
+    /// The change, the line, the place, the run of the line and that of the base line.
+    tests: Vec<(Change, usize, usize, usize, usize)>,
+}
+
+impl Plan {
+    /// A figure's runs on a layout, which `number` numbers; `None` where too few lines are left.
+    fn of(
+        paper: &Paper,
+        figure: &Figure,
+        layout: Layout,
+        mut number: impl FnMut(Job) -> usize,
+    ) -> Option<Plan> {
+        let of = Lines::on(figure, layout, paper.size_bytes)?;
+        let job = |line: usize, place: usize, change: Option<Change>| Job {
+            disk: paper.disk,
+            size_bytes: paper.size_bytes,
+            line: of.lines[line],
+            place: figure.places[place],
+            writes_through: paper.writes_through,
+            holds_everything: figure.holds_everything,
+            change,
+        };
+        let (lines, places) = (0..of.lines.len(), 0..figure.places.len());
+        let cells = lines
+            .clone()
+            .flat_map(|line| places.clone().map(move |place| (line, place)));
+        let mut tests = Vec::new();
+        for reason in figure.reasons {
+            let Some(change) = reason.test else { continue };
+            let about = cells.clone().filter(|(line, place)| {
+                reason.is_about(&of.lines[*line]) && reason.is_at(&figure.places[*place])
+            });
+            for (line, place) in about {
+                let run = number(job(line, place, Some(change)));
+                let base = match figure.measure {
+                    Measure::Speed => number(job(of.base, place, Some(change))),
+                    _ => run,
+                };
+                tests.push((change, line, place, run, base));
+            }
+        }
+        let runs = lines.map(|line| {
+            places
+                .clone()
+                .map(|at| number(job(line, at, None)))
+                .collect()
+        });
+        Some(Plan {
+            runs: runs.collect(),
+            tests,
+            of,
+        })
+    }
+
+    /// The figure with its runs.
+    fn with(
+        self,
+        figure: &'static Figure,
+        run: impl Fn(usize) -> Arc<Measurement>,
+    ) -> MeasuredFigure {
+        let tests = self
+            .tests
+            .iter()
+            .map(|&(change, line, place, of, base)| Test {
+                change,
+                line,
+                place,
+                run: run(of),
+                base: run(base),
+            });
+        MeasuredFigure {
+            figure,
+            tests: tests.collect(),
+            runs: (self.runs.iter())
+                .map(|line| line.iter().map(|number| run(*number)).collect())
+                .collect(),
+            of: self.of,
+        }
+    }
+}
+
 /// Makes all distinct runs that the papers' figures need. `progress` is called before each run, on
 /// any thread, with the number of runs done, the number of all, and the name of the next.
 ///
@@ -156,24 +290,9 @@ pub fn measure_papers(
         })
     };
     let plans = spec.papers.iter().map(|paper| {
-        let figures = paper.figures.iter().map(|figure| {
-            let of = Lines::on(figure, spec.layout, paper.size_bytes)?;
-            let lines = of.lines.iter().map(|line| {
-                let places = figure.places.iter().map(|place| {
-                    number(Job {
-                        disk: paper.disk,
-                        size_bytes: paper.size_bytes,
-                        line: *line,
-                        place: *place,
-                        holds_everything: figure.holds_everything,
-                    })
-                });
-                places.collect::<Vec<_>>()
-            });
-            let lines = lines.collect::<Vec<_>>();
-            Some((of, lines))
-        });
-        figures.collect::<Vec<_>>()
+        let figures = paper.figures.iter();
+        let plans = figures.map(|figure| Plan::of(paper, figure, spec.layout, &mut number));
+        plans.collect::<Vec<_>>()
     });
     let plans: Vec<_> = plans.collect();
     let specs: Vec<Spec> = jobs
@@ -186,13 +305,7 @@ pub fn measure_papers(
         let (mut figures, mut missing) = (Vec::new(), Vec::new());
         for (figure, plan) in paper.figures.iter().zip(plans) {
             match plan {
-                Some((of, lines)) => figures.push(MeasuredFigure {
-                    figure,
-                    of,
-                    runs: (lines.into_iter())
-                        .map(|line| line.into_iter().map(run).collect())
-                        .collect(),
-                }),
+                Some(plan) => figures.push(plan.with(figure, run)),
                 None => missing.push(figure.place),
             }
         }
@@ -294,6 +407,7 @@ fn figure_value(paper: &Paper, measured: &MeasuredFigure) -> Value {
         "sentence": judge::sentence(measured),
         "values": values.collect::<Vec<_>>(),
         "claims": claims.collect::<Vec<_>>(),
+        "remarks": judge::remarks(measured),
         "differences": differences.collect::<Vec<_>>(),
         "left_out": measured.of.left_out,
     })

@@ -190,6 +190,7 @@ fn run(
     let phase = |name, elapsed_seconds| Phase {
         name,
         started: Duration::ZERO,
+        processor: Duration::ZERO,
         elapsed_seconds,
         operations: 1,
     };

@@ -327,10 +327,12 @@ impl<'a> Session<'a> {
         work: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let (started, operations) = (self.files.now(), self.operations);
+        let busy_before = self.files.processor_busy();
         work(self)?;
         self.phases.push(Phase {
             name,
             started,
+            processor: self.files.processor_busy() - busy_before,
             elapsed_seconds: (self.files.now() - started).as_secs_f64(),
             operations: self.operations - operations,
         });

@@ -3,10 +3,11 @@
 
 mod support;
 
-use rustix::fs::{FallocateFlags, RenameFlags, SeekFrom};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -143,6 +144,35 @@ fn a_file_without_names_lives_until_it_is_closed() {
     drop(file);
     wait_until(|| free(&mount) == before);
     mount.down();
+}
+
+#[test]
+fn a_file_that_is_made_without_a_name_gets_one_or_goes() {
+    for kind in ["-t ext2", "-t ext3"] {
+        let Some(mount) = Mount::new(kind, "") else {
+            return;
+        };
+        let names = |mount: &Mount| std::fs::read_dir(mount.path("")).unwrap().count();
+        let free = |mount: &Mount| rustix::fs::statvfs(mount.path("")).unwrap().f_ffree;
+        let before = (names(&mount), free(&mount));
+        let nameless = || {
+            let flags = OFlags::TMPFILE | OFlags::RDWR;
+            let file = rustix::fs::open(mount.path(""), flags, Mode::from_bits_truncate(0o640));
+            let mut file = File::from(file.unwrap());
+            file.write_all(&[7; 5000]).unwrap();
+            assert_eq!(file.metadata().unwrap().nlink(), 0);
+            file
+        };
+        let (kept, lost) = (nameless(), nameless());
+        assert_eq!(names(&mount), before.0, "{kind}");
+        let open = format!("/proc/self/fd/{}", kept.as_raw_fd());
+        rustix::fs::linkat(CWD, open, CWD, mount.path("f"), AtFlags::SYMLINK_FOLLOW).unwrap();
+        assert_eq!(kept.metadata().unwrap().nlink(), 1, "{kind}");
+        drop((kept, lost));
+        assert_eq!(std::fs::read(mount.path("f")).unwrap(), [7; 5000], "{kind}");
+        wait_until(|| free(&mount) == before.1 - 1);
+        mount.down();
+    }
 }
 
 #[test]

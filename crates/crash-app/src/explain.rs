@@ -77,6 +77,9 @@ impl Names {
         let file = |path: &Path| self.file(path);
         Some(match operation {
             Operation::Create(path, _) => format!("create {}", file(path)),
+            Operation::Tmpfile(path, _) => {
+                format!("create a file without a name in {}", file(path))
+            }
             Operation::Mkdir(path, _) => format!("mkdir {}", file(path)),
             Operation::Symlink(_, path, _) => format!("symlink {}", file(path)),
             Operation::Write(path, at, data) => {

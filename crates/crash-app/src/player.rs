@@ -352,6 +352,7 @@ impl Player {
     fn apply_to_names(&mut self, operation: &Operation, w: &mut dyn Watcher) -> Result<()> {
         match operation {
             Operation::Create(path, label) => self.make(path, FileType::Regular, &[], *label, w),
+            Operation::Tmpfile(path, label) => self.make_unnamed(path, *label, w),
             Operation::Mkdir(path, label) => self.make(path, FileType::Directory, &[], *label, w),
             Operation::Symlink(target, path, label) => {
                 self.make(path, FileType::Symlink, target, *label, w)
@@ -412,15 +413,7 @@ impl Player {
         w: &mut dyn Watcher,
     ) -> Result<()> {
         let (directory, name) = self.entry(path)?;
-        let new = NewInode {
-            file_type: kind,
-            permissions: self.maker.2,
-            umask: 0,
-            uid: self.maker.0,
-            gid: self.maker.1,
-            device_number: 0,
-            target,
-        };
+        let new = self.new_inode(kind, target);
         let scope = operations::create(directory, name, &new);
         let inode = self.mount.run(scope, w, |fs, v, now| {
             let inode = fs.create(v, directory, name, &new, now)?;
@@ -432,6 +425,36 @@ impl Player {
         }
         self.tree.borrow_mut().enter(directory, name, inode);
         Ok(())
+    }
+
+    fn make_unnamed(&mut self, path: &Path, label: Option<u32>, w: &mut dyn Watcher) -> Result<()> {
+        let directory = self.find(path)?;
+        let new = self.new_inode(FileType::Regular, &[]);
+        let scope = operations::create_unnamed(directory, &new);
+        let inode = self.mount.run(scope, w, |fs, v, now| {
+            let inode = fs.create_unnamed(v, directory, &new, now)?;
+            v.tell_made(inode.0.into());
+            fs.hold(inode);
+            Ok(inode)
+        })?;
+        if let Some(label) = label {
+            self.labels.insert(label, inode);
+        }
+        Ok(())
+    }
+
+    /// What the current maker makes.
+    fn new_inode<'t>(&self, file_type: FileType, target: &'t [u8]) -> NewInode<'t> {
+        let (uid, gid, permissions) = self.maker;
+        NewInode {
+            file_type,
+            permissions,
+            umask: 0,
+            uid,
+            gid,
+            device_number: 0,
+            target,
+        }
     }
 
     fn write(&mut self, path: &Path, at: u64, bytes: &[u8], w: &mut dyn Watcher) -> Result<()> {

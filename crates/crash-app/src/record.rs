@@ -53,6 +53,8 @@ struct Recording {
     output: Option<std::io::PipeReader>,
     /// Counts references to inodes. Only the first and the last one of an inode are recorded.
     held: FxHashMap<u32, u64>,
+    /// A file that was just made without a name: making it has opened it.
+    made_open: Option<InodeNumber>,
     root: Option<InodeNumber>,
     maker: Option<(u32, u32, u16)>,
     /// The numbers of patchgroups, and those under which the last change was made.
@@ -196,7 +198,6 @@ impl Recording {
     }
 
     fn created(&mut self, path: Path, new: &NewInode<'_>, made: InodeNumber) {
-        let maker = (new.uid, new.gid, new.permissions & !new.umask);
         let make = match new.file_type {
             FileType::Regular => Operation::Create(path, Some(made.0)),
             FileType::Directory => Operation::Mkdir(path, Some(made.0)),
@@ -206,6 +207,11 @@ impl Recording {
                     .note("The program made named pipes, sockets or devices: no state has them");
             }
         };
+        self.make(new, make);
+    }
+
+    fn make(&mut self, new: &NewInode<'_>, make: Operation) {
+        let maker = (new.uid, new.gid, new.permissions & !new.umask);
         if self.maker.replace(maker) != Some(maker) {
             self.append(Operation::As(maker.0, maker.1, maker.2));
         }
@@ -375,6 +381,22 @@ impl FileSystem for Tracing {
         recording.enter(volume.engaged());
         let path = recording.entry(directory, name);
         recording.created(path, new, made);
+        Ok(made)
+    }
+
+    fn create_unnamed(
+        &mut self,
+        volume: &mut Volume<'_>,
+        directory: InodeNumber,
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Step<InodeNumber> {
+        let made = self.inner.create_unnamed(volume, directory, new, now)?;
+        let mut recording = self.recording.lock();
+        recording.enter(volume.engaged());
+        let path = recording.file(directory);
+        recording.make(new, Operation::Tmpfile(path, Some(made.0)));
+        recording.made_open = Some(made);
         Ok(made)
     }
 
@@ -575,9 +597,10 @@ impl FileSystem for Tracing {
     fn hold(&mut self, inode: InodeNumber) {
         self.inner.hold(inode);
         let mut recording = self.recording.lock();
+        let is_open = recording.made_open.take_if(|made| *made == inode).is_some();
         let count = recording.held.entry(inode.0).or_default();
         *count += 1;
-        if *count == 1 {
+        if *count == 1 && !is_open {
             let path = recording.file(inode);
             recording.append(Operation::Open(path));
         }

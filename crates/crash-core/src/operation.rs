@@ -59,6 +59,9 @@ impl Data {
 pub enum Operation {
     /// Makes an empty file, which a trace refers to by this number from then on.
     Create(Path, Option<u32>),
+    /// Makes an empty file without a name, as in this directory, and keeps it in use. It is referred
+    /// to by this number from then on.
+    Tmpfile(Path, Option<u32>),
     /// Makes a directory.
     Mkdir(Path, Option<u32>),
     /// Makes a symbolic link to the bytes given.
@@ -75,7 +78,7 @@ pub enum Operation {
     TruncateStep(Path, u64),
     /// Reserves, punches or zeroes a number of bytes from an offset on.
     Allocate(Path, Allocate, u64, u64),
-    /// Gives the first a second name.
+    /// Gives the first another name.
     Link(Path, Path),
     /// Takes a name away.
     Unlink(Path),
@@ -359,6 +362,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operation::Create(path, label) => write!(f, "creat {path}{}", Labelled(*label)),
+            Operation::Tmpfile(path, label) => write!(f, "tmpfile {path}{}", Labelled(*label)),
             Operation::Mkdir(path, label) => write!(f, "mkdir {path}{}", Labelled(*label)),
             Operation::Symlink(target, path, label) => {
                 write!(f, "symlink {} {path}{}", Quoted(target), Labelled(*label))
@@ -466,6 +470,7 @@ fn parse(line: &str) -> Result<Operation, String> {
     let name = words.next("an operation")?.to_owned();
     let operation = match name.as_str() {
         "creat" => Operation::Create(words.path()?, words.label()?),
+        "tmpfile" => Operation::Tmpfile(words.path()?, words.label()?),
         "mkdir" => Operation::Mkdir(words.path()?, words.label()?),
         "symlink" => Operation::Symlink(words.bytes("a target")?, words.path()?, words.label()?),
         "write" | "overwrite" => Operation::Write(

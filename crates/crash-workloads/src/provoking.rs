@@ -278,6 +278,9 @@ scripts! {
     ExtRule::InodeAfterInheritedAttributes => "mkdir A; setacl A; sync; mkdir A/d; creat A/f";
     Rule::InodeAfterParentLink => "mkdir A; sync; mkdir A/d";
     Rule::LinkedNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g";
+    Rule::FirstNameAfterChanges => "sync; tmpfile / #1; write #1 0 2000; round; write #1 500 100; link #1 f";
+    Rule::UnnamedCountsAsFreed => "tmpfile / #1; sync; close #1; work; remount; creat f";
+    Rule::NamedIsNotFreed => "tmpfile / #1; link #1 f; fsync f; close #1; work";
     Rule::NameAfterEarlierRemoval => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/x; unlink A/f; creat A/f";
     Rule::NameAfterIndexFlag => concat!(
             "mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/", long!(),

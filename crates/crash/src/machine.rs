@@ -103,6 +103,7 @@ impl Machine {
             Operation::Create(path, label) => {
                 self.make(path, FileType::Regular, &[], *label, watcher)
             }
+            Operation::Tmpfile(path, label) => self.make_unnamed(path, *label, watcher),
             Operation::Mkdir(path, label) => {
                 self.make(path, FileType::Directory, &[], *label, watcher)
             }

@@ -443,6 +443,17 @@ impl Model {
         times.map(|times| times.accessed.max(times.modified)).max()
     }
 
+    /// An object that has had no name gets one, which shows nothing that is older than what the object
+    /// is now; of its contents, where `with_contents`.
+    pub(crate) fn promise_whole(&mut self, id: ObjectId, with_contents: bool) {
+        self.promises += 1;
+        let object = &mut self.objects[id];
+        object.settle_attributes();
+        if with_contents {
+            object.settle_contents();
+        }
+    }
+
     /// Notes that blocks of a file are reserved.
     pub(crate) fn reserve(&mut self, id: ObjectId, blocks: Range<u64>) {
         self.objects[id].reserved.extend(blocks);

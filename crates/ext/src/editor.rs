@@ -144,8 +144,8 @@ impl backstitch_unixfs::format::InodeEditor for InodeEditor {
         self.put(offset::VERSION, &mark.to_le_bytes());
     }
 
-    fn set_deleted(&mut self, now: Timestamp) {
-        let seconds = now.seconds.clamp(1, u32::MAX.into()) as u32;
+    fn set_deleted(&mut self, when: Option<Timestamp>) {
+        let seconds = when.map_or(0, |when| when.seconds.clamp(1, u32::MAX.into()) as u32);
         self.put(offset::DTIME, &seconds.to_le_bytes());
     }
 

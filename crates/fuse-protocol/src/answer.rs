@@ -37,6 +37,9 @@ pub enum Directory {}
 /// Kind of reply: an open file.
 #[derive(Debug)]
 pub enum Open {}
+/// Kind of reply: an inode that was made, and is open.
+#[derive(Debug)]
+pub enum Created {}
 /// Kind of reply: how many bytes were written.
 #[derive(Debug)]
 pub enum Written {}
@@ -213,15 +216,26 @@ impl Reply<Directory> {
     }
 }
 
+fn open_as(handle: u64, flags: u32) -> fuse_open_out {
+    fuse_open_out {
+        fh: handle,
+        open_flags: flags,
+        backing_id: 0,
+    }
+}
+
 impl Reply<Open> {
     /// It is open under the number `handle`, with `FOPEN_…` flags.
     pub fn opened(mut self, handle: u64, flags: u32) {
-        let open = fuse_open_out {
-            fh: handle,
-            open_flags: flags,
-            backing_id: 0,
-        };
-        self.send(0, [open.as_bytes(), &[]]);
+        self.send(0, [open_as(handle, flags).as_bytes(), &[]]);
+    }
+}
+
+impl Reply<Created> {
+    /// The inode, which the kernel has one more reference to from now on. It is open under the number
+    /// `handle`, with `FOPEN_…` flags.
+    pub fn created(mut self, entry: &fuse_entry_out, handle: u64, flags: u32) {
+        self.send(0, [entry.as_bytes(), open_as(handle, flags).as_bytes()]);
     }
 }
 

@@ -43,7 +43,8 @@ fn answer(files: &impl Filesystem, parts: &Parts<'_>, sender: Sender) {
         | kind::SYMLINK
         | kind::LINK
         | kind::RENAME
-        | kind::RENAME2 => call.names(&mut sender),
+        | kind::RENAME2
+        | kind::TMPFILE => call.names(&mut sender),
         kind::OPEN
         | kind::OPENDIR
         | kind::RELEASE
@@ -129,6 +130,7 @@ impl<F: Filesystem> Call<'_, F> {
                 let (target, _) = name_of(rest)?;
                 files.symlink(request, name, target, self.reply(sender)?);
             }
+            kind::TMPFILE => files.tmpfile(request, &parts.structure()?, self.reply(sender)?),
             kind::LINK => {
                 let link: fuse_link_in = parts.structure()?;
                 let node = NodeId(link.oldnodeid);

@@ -1,12 +1,12 @@
 //! What a file system answers.
 
 use crate::abi::{
-    fuse_copy_file_range_in, fuse_fallocate_in, fuse_ioctl_in, fuse_lseek_in, fuse_mkdir_in,
-    fuse_mknod_in, fuse_read_in, fuse_setattr_in, fuse_statx_in, fuse_write_in,
+    fuse_copy_file_range_in, fuse_create_in, fuse_fallocate_in, fuse_ioctl_in, fuse_lseek_in,
+    fuse_mkdir_in, fuse_mknod_in, fuse_read_in, fuse_setattr_in, fuse_statx_in, fuse_write_in,
 };
 use crate::answer::{
-    Attributes, Data, Directory, Empty, Entry, Errno, Ioctl, Offset, Open, Reply, Statfs, Statx,
-    Written, Xattr,
+    Attributes, Created, Data, Directory, Empty, Entry, Errno, Ioctl, Offset, Open, Reply, Statfs,
+    Statx, Written, Xattr,
 };
 use crate::request::{NodeId, Request};
 
@@ -105,6 +105,11 @@ pub trait Filesystem: Send + Sync + 'static {
 
     /// A further name, in `request.node`, of the inode `node`.
     fn link(&self, request: &Request, node: NodeId, name: &[u8], reply: Reply<Entry>) {
+        reply.error(Errno::NOSYS);
+    }
+
+    /// A new file without a name, made as if in `request.node`, and opened.
+    fn tmpfile(&self, request: &Request, node: &fuse_create_in, reply: Reply<Created>) {
         reply.error(Errno::NOSYS);
     }
 

@@ -31,8 +31,8 @@ mod ring;
 mod session;
 
 pub use answer::{
-    Attributes, Data, Directory, Empty, Entry, Errno, Ioctl, Offset, Open, Reply, Statfs, Statx,
-    Written, Xattr,
+    Attributes, Created, Data, Directory, Empty, Entry, Errno, Ioctl, Offset, Open, Reply, Statfs,
+    Statx, Written, Xattr,
 };
 pub use directory::DirectoryList;
 pub use filesystem::{Filesystem, Offer};

@@ -128,7 +128,7 @@ const INTERRUPT: u32 = fuse_opcode::FUSE_INTERRUPT as u32;
 const BMAP: u32 = fuse_opcode::FUSE_BMAP as u32;
 const POLL: u32 = fuse_opcode::FUSE_POLL as u32;
 const SYNCFS: u32 = fuse_opcode::FUSE_SYNCFS as u32;
-const TMPFILE: u32 = fuse_opcode::FUSE_TMPFILE as u32;
+pub(crate) const TMPFILE: u32 = fuse_opcode::FUSE_TMPFILE as u32;
 
 /// The bytes of `fuse_setxattr_in` without `FUSE_SETXATTR_EXT`, which nobody here asks for.
 pub(crate) const SETXATTR_BYTES: usize = crate::abi::FUSE_COMPAT_SETXATTR_IN_SIZE as usize;
@@ -175,9 +175,7 @@ pub(crate) const fn structure_bytes(opcode: u32) -> usize {
 pub(crate) const fn is_known(opcode: u32) -> bool {
     match opcode {
         LOOKUP | READLINK | SYMLINK | UNLINK | RMDIR | STATFS | REMOVEXATTR => true,
-        GETLK | SETLK | SETLKW | ACCESS | CREATE | INTERRUPT | BMAP | POLL | SYNCFS | TMPFILE => {
-            false
-        }
+        GETLK | SETLK | SETLKW | ACCESS | CREATE | INTERRUPT | BMAP | POLL | SYNCFS => false,
         opcode => structure_bytes(opcode) > 0,
     }
 }

@@ -13,7 +13,8 @@ use crate::trace::Traces;
 use crate::turns::Turns;
 use crate::waiters::Waiters;
 use backstitch_fuse_protocol::abi::{
-    self, FUSE_WRITE_CACHE, FUSE_WRITE_KILL_SUIDGID, fuse_attr, fuse_attr_out, fuse_write_in,
+    self, FUSE_WRITE_CACHE, FUSE_WRITE_KILL_SUIDGID, fuse_attr, fuse_attr_out, fuse_entry_out,
+    fuse_write_in,
 };
 use backstitch_fuse_protocol::{self as protocol, Empty, Entry, Offer, Reply, Request, Transport};
 use backstitch_vfs::{
@@ -100,9 +101,14 @@ impl Front {
     }
 
     pub(crate) fn reply_entry(&self, reply: Reply<Entry>, attributes: &Attributes) {
+        reply.entry(&self.entry_of(attributes));
+    }
+
+    /// An inode that the kernel gets to know.
+    pub(crate) fn entry_of(&self, attributes: &Attributes) -> fuse_entry_out {
         let node = self.nodes.node(attributes.inode);
         let shown = self.show(node.0, attributes);
-        reply.entry(&entry(node, attributes.generation, shown));
+        entry(node, attributes.generation, shown)
     }
 
     /// The attributes that the kernel is told, which it will ask about.

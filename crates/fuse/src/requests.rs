@@ -5,13 +5,13 @@ use crate::front::Front;
 use crate::privileges::Caller;
 use crate::turns::{Turn, Turns};
 use backstitch_fuse_protocol::abi::{
-    self, fuse_copy_file_range_in, fuse_fallocate_in, fuse_ioctl_in, fuse_kstatfs, fuse_lseek_in,
-    fuse_mkdir_in, fuse_mknod_in, fuse_read_in, fuse_setattr_in, fuse_statx, fuse_statx_in,
-    fuse_statx_out, fuse_sx_time, fuse_write_in,
+    self, fuse_copy_file_range_in, fuse_create_in, fuse_fallocate_in, fuse_ioctl_in, fuse_kstatfs,
+    fuse_lseek_in, fuse_mkdir_in, fuse_mknod_in, fuse_read_in, fuse_setattr_in, fuse_statx,
+    fuse_statx_in, fuse_statx_out, fuse_sx_time, fuse_write_in,
 };
 use backstitch_fuse_protocol::{
-    Attributes, Data, Directory, Empty, Entry, Errno, Filesystem, Ioctl, NodeId, Offer, Offset,
-    Open, Reply, Request, Statfs, Statx, Written, Xattr,
+    Attributes, Created, Data, Directory, Empty, Entry, Errno, Filesystem, Ioctl, NodeId, Offer,
+    Offset, Open, Reply, Request, Statfs, Statx, Written, Xattr,
 };
 use backstitch_vfs::{FileType, ForUser, LayoutError, Seek, SetAttributes, Timestamp};
 
@@ -228,7 +228,23 @@ impl Filesystem for Front {
         self.reply_created("link", dir, made, reply);
     }
 
-    // CREATE and TMPFILE are not there: the kernel then sends MKNOD, and no RELEASE at the end.
+    fn tmpfile(&self, request: &Request, node: &fuse_create_in, reply: Reply<Created>) {
+        let _turn = self.turn();
+        let _under = self.control.enter(request);
+        let dir = self.nodes.inode(request.node);
+        let new = self.new_inode(request, dir, FileType::Regular, node.mode, node.umask, &[]);
+        // Nothing is lost with it that anybody could find after a crash: there is nothing to sync.
+        match self.for_caller(request).create_unnamed(dir, &new) {
+            Ok(attributes) => {
+                let made = self.entry_of(&attributes);
+                let handle = self.open_file(NodeId(made.nodeid));
+                reply.created(&made, handle, abi::FOPEN_KEEP_CACHE);
+            }
+            Err(error) => reply.error(errno("tmpfile", dir, &error)),
+        }
+    }
+
+    // CREATE is not there: the kernel then sends MKNOD, and no RELEASE at the end.
 
     fn open(&self, request: &Request, flags: u32, reply: Reply<Open>) {
         if self.no_open {

@@ -250,7 +250,23 @@ pub trait FileSystem: Send {
         no_names(self.read_only_reason())
     }
 
-    /// Gives an inode another name.
+    /// Makes a regular file without a name, with what one made in `directory` inherits. It may get a
+    /// name by [`link`](Self::link), and shows it only with all that was done to it before. Unless it
+    /// is [held](Self::hold) it is freed again.
+    ///
+    /// # Errors
+    /// `Invalid` for another type; `NoSpace`, …
+    fn create_unnamed(
+        &mut self,
+        _volume: &mut Volume<'_>,
+        _directory: InodeNumber,
+        _new: &NewInode<'_>,
+        _now: Timestamp,
+    ) -> Step<InodeNumber> {
+        no_names(self.read_only_reason())
+    }
+
+    /// Gives an inode another name, or the first one to one that was made without.
     ///
     /// # Errors
     /// `Exists`, `TooManyLinks`, `NotPermitted` for directories, `NoSpace`, …

@@ -11,18 +11,30 @@ fn place(directory: InodeNumber, name: &[u8]) -> Place<'_> {
     }
 }
 
+fn made<'a>(new: &NewInode<'a>) -> New<'a> {
+    let permissions = new.permissions & !new.umask;
+    New {
+        mode: new.file_type.mode_bits() | u32::from(permissions),
+        uid: new.uid,
+        gid: new.gid,
+        device_number: new.device_number,
+        target: new.target,
+    }
+}
+
 /// An inode is made.
 pub fn create<'a>(directory: InodeNumber, name: &'a [u8], new: &NewInode<'a>) -> Operation<'a> {
-    let permissions = new.permissions & !new.umask;
     Operation::Create {
         at: place(directory, name),
-        new: New {
-            mode: new.file_type.mode_bits() | u32::from(permissions),
-            uid: new.uid,
-            gid: new.gid,
-            device_number: new.device_number,
-            target: new.target,
-        },
+        new: made(new),
+    }
+}
+
+/// A file is made without a name.
+pub fn create_unnamed<'a>(directory: InodeNumber, new: &NewInode<'a>) -> Operation<'a> {
+    Operation::CreateUnnamed {
+        directory: directory.0.into(),
+        new: made(new),
     }
 }
 

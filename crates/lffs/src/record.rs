@@ -60,7 +60,7 @@ pub struct RawSpan {
     pub len_bytes: U32,
 }
 
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "group",
     "create",
     "link",
@@ -75,6 +75,7 @@ const KINDS: [&str; 14] = [
     "background",
     "administration",
     "exchange",
+    "create-unnamed",
 ];
 
 /// The name of an operation's number.
@@ -94,6 +95,7 @@ impl About {
     pub(crate) fn of(operation: &Operation<'_>) -> About {
         let (kind, object, name): (u8, u64, &[u8]) = match operation {
             Operation::Create { at, .. } => (1, at.directory, at.name),
+            Operation::CreateUnnamed { directory, .. } => (14, *directory, &[]),
             Operation::Link { at, .. } => (2, at.directory, at.name),
             Operation::Remove { at, .. } => (3, at.directory, at.name),
             Operation::Rename {

@@ -76,7 +76,14 @@ pub enum Operation<'a> {
         /// What it is to be.
         new: New<'a>,
     },
-    /// An object gets another name.
+    /// A file is made without a name.
+    CreateUnnamed {
+        /// The directory that it is made in, in whose names it is not.
+        directory: u64,
+        /// What it is to be.
+        new: New<'a>,
+    },
+    /// An object gets another name, or its first one.
     Link {
         /// The object.
         object: u64,
@@ -157,7 +164,7 @@ pub enum Operation<'a> {
 
 impl Operation<'_> {
     /// The words by which watchers of a store know operations.
-    pub const WORDS: [&'static str; 13] = [
+    pub const WORDS: [&'static str; 14] = [
         "create",
         "link",
         "remove",
@@ -171,6 +178,7 @@ impl Operation<'_> {
         "background",
         "administration",
         "exchange",
+        "create-unnamed",
     ];
 
     /// The word for it.
@@ -193,6 +201,7 @@ impl Operation<'_> {
             Operation::Rename {
                 is_exchange: true, ..
             } => 12,
+            Operation::CreateUnnamed { .. } => 13,
         };
         Self::WORDS[index]
     }
@@ -227,6 +236,7 @@ impl Operation<'_> {
             Operation::Create { at, .. } | Operation::Remove { at, .. } => {
                 (&[at.directory], &[at.name], (0, 0))
             }
+            Operation::CreateUnnamed { directory, .. } => (&[directory], &[], (0, 0)),
             Operation::Link { object, at } => (&[at.directory, object], &[at.name], (0, 0)),
             Operation::Rename { from, to, .. } => (
                 &[from.directory, to.directory],

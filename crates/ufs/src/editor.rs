@@ -192,7 +192,7 @@ impl<const BIG: bool> backstitch_unixfs::format::InodeEditor for InodeEditor<BIG
 
     /// An inode that has no name counts none, and keeps its type and all that it has until it is
     /// cleared.
-    fn set_deleted(&mut self, _now: Timestamp) {}
+    fn set_deleted(&mut self, _when: Option<Timestamp>) {}
 
     /// All is zero but for the generation, which the next file of this number goes on from.
     fn clear(&mut self) {

@@ -142,6 +142,17 @@ impl<F: Format> FileSystem for UnixFs<F> {
         self.make(v, directory, name, new, now)
     }
 
+    fn create_unnamed(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Step<InodeNumber> {
+        self.check_writable()?;
+        self.make_unnamed(v, directory, new, now)
+    }
+
     fn link(
         &mut self,
         v: &mut Volume<'_>,

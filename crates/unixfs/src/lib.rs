@@ -10,7 +10,7 @@
 //! | module | what |
 //! |---|---|
 //! | `format` | what a format is: inodes, space, and the rest |
-//! | `replace` | a name that is taken over from another file or directory; `replaced` the mark of a directory that another one replaces |
+//! | `replace` | a name that is taken over from another file or directory |
 //! | `state` | what an open file system keeps in memory: plain data without operations on the disk |
 //! | `inodes` | reading and changing inodes, `pending` what of them is under way to the disk |
 //! | `space` | blocks and inodes are given and taken back; `spares` inodes that are marked as used ahead of time |
@@ -18,7 +18,7 @@
 //! | `tails` | the last block of a file where a block has several units (UFS: fragments) and the file uses some of them |
 //! | `moved` | appends that are flushed: the indirect block goes to a new place |
 //! | `reach` | which names can be reached, and what must not go before that |
-//! | `index` | finding names in directories, `names` the operations on them, `removal`, `rename`, `exchange` |
+//! | `index` | finding names in directories, `names` the operations on them, `removal`, `rename`, `exchange`; `unnamed` files that are made without one |
 //! | `kinds` | the kinds of metadata blocks, for statistics and traces |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
 //! | `orphans` | the list of inodes without names and of truncations under way, for mechanisms whose scopes are atomic |
@@ -53,7 +53,6 @@ mod reclaim;
 mod removal;
 mod rename;
 mod replace;
-pub mod replaced;
 pub mod rules;
 mod shrink;
 mod space;
@@ -61,13 +60,14 @@ mod spares;
 mod state;
 mod steps;
 mod tails;
+mod unnamed;
 
 pub use backstitch_blocks::block_edit::Room;
 pub use backstitch_blocks::directory::Found;
 pub use backstitch_blocks::directory_index::hash as name_hash;
 pub use backstitch_blocks::runs::{Mapped, Run};
 pub use backstitch_blocks::windows::Windows;
-pub use backstitch_blocks::{bitmap, block_edit, directory, tail};
+pub use backstitch_blocks::{bitmap, block_edit, directory, replaced, tail};
 pub use extend::NewContents;
 pub use fault::Fault;
 pub use index::corrupt_directory;

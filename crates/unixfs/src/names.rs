@@ -52,8 +52,10 @@ impl Place {
 }
 
 /// A new inode that was decided on.
-struct Plan<'a, F: Format> {
-    number: InodeNumber,
+pub(crate) struct Plan<'a, F: Format> {
+    pub(crate) number: InodeNumber,
+    /// It gets no name, and so no link.
+    pub(crate) is_unnamed: bool,
     /// The inode's entry among the spares, where it is marked as used already.
     spare: Option<Spare>,
     new: &'a NewInode<'a>,
@@ -214,7 +216,8 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::Invalid.into());
         }
         let place = self.gather_place(v, directory, &parent, name, now)?;
-        let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
+        let picks = place.picks(self.format.units_per_pointer());
+        let plan = self.gather_inode(v, directory, &parent, name, new, picks)?;
         let number = plan.number;
         let before_name = self.apply_inode(v, directory, &parent, plan, now);
         let parent = match new.file_type {
@@ -242,14 +245,16 @@ impl<F: Format> UnixFs<F> {
         Ok(number)
     }
 
-    fn gather_inode<'a>(
+    /// Decides on a new inode, beside the blocks that were picked for its name. Where that is empty it
+    /// gets none.
+    pub(crate) fn gather_inode<'a>(
         &mut self,
         v: &mut Volume<'_>,
         directory: InodeNumber,
         parent: &F::Inode,
         name: &[u8],
         new: &'a NewInode<'a>,
-        place: &Place,
+        mut picks: Picks,
     ) -> Step<Plan<'a, F>> {
         let is_directory = new.file_type == FileType::Directory;
         let mut spare = self.spare_for(directory, name, new.file_type);
@@ -266,7 +271,6 @@ impl<F: Format> UnixFs<F> {
         };
         let (block, _) = self.format.inode_place(number)?;
         v.read(block)?;
-        let mut picks = place.picks(self.format.units_per_pointer());
         let slow_symlink =
             new.file_type == FileType::Symlink && new.target.len() > self.format.fast_symlink_max();
         let block = if is_directory || slow_symlink {
@@ -297,6 +301,7 @@ impl<F: Format> UnixFs<F> {
         }
         Ok(Plan {
             number,
+            is_unnamed: name.is_empty(),
             spare,
             new,
             mode: new.file_type.mode_bits() as u16 | permissions,
@@ -307,7 +312,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Writes the inode and what belongs to it. Returns what its name must come after.
-    fn apply_inode(
+    pub(crate) fn apply_inode(
         &mut self,
         v: &mut Volume<'_>,
         directory: InodeNumber,
@@ -317,6 +322,7 @@ impl<F: Format> UnixFs<F> {
     ) -> PatchId {
         let Plan {
             number,
+            is_unnamed,
             spare,
             new,
             mode,
@@ -386,7 +392,13 @@ impl<F: Format> UnixFs<F> {
             e.set_mode(mode);
             e.set_owner(new.uid);
             e.set_group(gid);
-            e.set_links(if is_directory { 2 } else { 1 });
+            e.set_links(match is_directory {
+                true => 2,
+                false => u16::from(!is_unnamed),
+            });
+            if is_unnamed {
+                e.set_deleted(Some(now));
+            }
             e.set_generation(generation);
             e.set_sectors(sectors);
             e.set_attribute_block(attribute_block);
@@ -396,6 +408,7 @@ impl<F: Format> UnixFs<F> {
         state.made = Some(made);
         state.freed = None;
         state.never_alive = false;
+        state.is_unnamed = false;
         state.apart = None;
         wait_for(Rule::NameAfterInode, made)
     }
@@ -555,7 +568,7 @@ impl<F: Format> UnixFs<F> {
         if inode.is_directory() || inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
             return Err(Error::NotPermitted.into());
         }
-        if inode.links() == 0 {
+        if inode.links() == 0 && !self.is_unnamed(number) {
             return Err(Error::NotFound.into());
         }
         let parent = self.read_parent(v, directory)?;
@@ -567,10 +580,15 @@ impl<F: Format> UnixFs<F> {
         }
         let place = self.gather_place(v, directory, &parent, name, now)?;
         let parent = self.read_directory_inode(v, directory)?;
-        let counted = self.change_inode(v, number, &[], |e| {
-            e.set_links(inode.links() + 1);
-            e.set_changed(now);
-        });
+        let mut after = PatchIds::new();
+        let counted = match inode.links() {
+            0 => self.count_first_name(v, number, &mut after, now),
+            links => self.change_inode(v, number, &[], |e| {
+                e.set_links(links + 1);
+                e.set_changed(now);
+            }),
+        };
+        after.push(wait_for(Rule::LinkedNameAfterCount, counted));
         let pending = self.insert_name(
             v,
             directory,
@@ -578,7 +596,7 @@ impl<F: Format> UnixFs<F> {
             place,
             name,
             (number, inode.file_type()),
-            &[wait_for(Rule::LinkedNameAfterCount, counted)],
+            &after,
             now,
         );
         self.note_name(v, number, pending);

@@ -237,7 +237,7 @@ impl<F: Format> UnixFs<F> {
         let edit = |e: &mut F::Editor| {
             e.set_links(0);
             if !is_listed {
-                e.set_deleted(now);
+                e.set_deleted(Some(now));
             }
             e.set_changed(now);
         };

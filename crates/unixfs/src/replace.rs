@@ -5,10 +5,10 @@ use backstitch_layout::InodeNumber;
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode, InodeEditor};
-use crate::replaced::{self, Place};
 use crate::rules::{Rule, wait_for};
 use crate::state::UnixFs;
 use backstitch_blocks::directory::Found;
+use backstitch_blocks::replaced::{self, Place};
 
 impl<F: Format> UnixFs<F> {
     /// Where a name is, as marks have it.

@@ -135,8 +135,15 @@ backstitch_rules::registry! {
         NameAfterEarlierRemoval,
         /// A directory's index on the disk does not lead to a new name.
         NameAfterIndexFlag,
+        /// A file that was made without a name shows, under its first name, less than was in it when
+        /// it got that.
+        FirstNameAfterChanges,
     }
     Condition {
+        /// A file that was made without a name is not freed, though nothing refers to it any more.
+        UnnamedCountsAsFreed,
+        /// A file that was made without a name and got one is freed when it is closed.
+        NamedIsNotFreed,
         /// A name in a new block of a directory counts as there although the directory does not
         /// have the block yet.
         NewDirectoryBlockIsNoted,

@@ -50,6 +50,15 @@ impl Engine {
         self.for_user(None).create(directory, name, new)
     }
 
+    /// Makes a regular file without a name, and takes a reference on it: it is freed when nobody
+    /// refers to it any more, unless [`link`](Self::link) has given it a name.
+    ///
+    /// # Errors
+    /// `ENOSPC`, …
+    pub fn create_unnamed(&self, directory: InodeNumber, new: &NewInode<'_>) -> Result<Attributes> {
+        self.for_user(None).create_unnamed(directory, new)
+    }
+
     /// Gives an inode another name, and takes a reference on it.
     ///
     /// # Errors
@@ -163,12 +172,38 @@ impl ForUser<'_> {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attributes> {
+        self.make(
+            directory,
+            operations::create(directory, name, new),
+            |fs, v, now| fs.create(v, directory, name, new, now),
+        )
+    }
+
+    /// Makes a regular file without a name, and takes a reference on it: it is freed when nobody
+    /// refers to it any more, unless [`link`](Self::link) has given it a name.
+    ///
+    /// # Errors
+    /// `ENOSPC`, …
+    pub fn create_unnamed(&self, directory: InodeNumber, new: &NewInode<'_>) -> Result<Attributes> {
+        self.make(
+            directory,
+            operations::create_unnamed(directory, new),
+            |fs, v, now| fs.create_unnamed(v, directory, new, now),
+        )
+    }
+
+    /// Makes an inode by `body`, and takes a reference on it.
+    fn make(
+        &self,
+        directory: InodeNumber,
+        operation: Operation<'_>,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<InodeNumber>,
+    ) -> Result<Attributes> {
         self.engine.bound_chain(directory)?;
         let mut core = self.engine.core.lock();
         self.engine.end_gathering(&mut core);
-        let operation = operations::create(directory, name, new);
         let made = self.run_in(&mut core, operation, |fs, v, now| {
-            let inode = fs.create(v, directory, name, new, now)?;
+            let inode = body(fs, v, now)?;
             v.tell_made(u64::from(inode.0));
             fs.hold(inode);
             fs.attributes(v, inode)

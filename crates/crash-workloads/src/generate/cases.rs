@@ -63,7 +63,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "orphans",
-        about: "files without names that are open",
+        about: "files without names that are open, and those that are made so",
         scripts: orphans,
     },
     Family {
@@ -581,6 +581,18 @@ fn orphans() -> Vec<String> {
         // freeing is committed.
         "creat f #1; creat g; write f 12288 3000; sync;; open f; unlink f; sync; log-tail; log-tail; close #1; work; write g 0 18000; \
          log-close; sync",
+        // Files that are made without a name. They get one at once, after a flush, in a later
+        // transaction, in another directory, after changes of every kind, or never.
+        "mkdir A; sync;; tmpfile A #1; write #1 0 5000; link #1 A/f; close #1; fsync A",
+        "creat g; write g 0 9000; sync;; unlink g; fsync /; tmpfile / #1; write #1 0 5000; fsync #1; link #1 f; fsync #1; close #1",
+        "mkdir A; sync;; tmpfile A #1; write #1 0 15000; log-close; sync; truncate #1 2000; append #1 3000; log-close; link #1 f; \
+         log-close; link #1 A/g; unlink f; sync; close #1",
+        "mkdir A; sync;; tmpfile A #1; write #1 0 2000; round; write #1 500 100; chmod #1 600; setxattr #1 user.a x; link #1 f; round; \
+         fsync f; close #1; work",
+        "creat g; sync;; tmpfile / #1; write #1 0 14000; sync; close #1; work; write g 0 18000; log-close; fsync g",
+        "creat g; sync;; tmpfile / #1; write #1 0 14000; close #1; work; creat f; write f 0 18000; fsync f",
+        "sync;; tmpfile / #1; write #1 0 3000; link #1 f; sync; close #1; work; unlink f; fsync /; creat g; write g 0 9000; fsync g",
+        "sync;; tmpfile / #1; write #1 0 3000; link #1 f; unlink f; write #1 0 9000; sync; close #1; work; creat g; write g 0 9000",
     ]);
     scripts.push(spread_orphans());
     scripts

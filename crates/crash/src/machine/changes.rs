@@ -6,8 +6,8 @@ use backstitch_crash_core::mount::{Mount, Nobody, Watcher};
 use backstitch_crash_core::operation::{Data, Path};
 use backstitch_layout::operations;
 use backstitch_layout::{
-    Allocate, Error, FileSystem, FileType, NewInode, Rename, RenameMode, Result, SetAttributes,
-    SetXattrMode, Stop,
+    Allocate, Attributes, Error, FileSystem, FileType, NewInode, Rename, RenameMode, Result,
+    SetAttributes, SetXattrMode, Stop,
 };
 use backstitch_ordering::rules::heed_flush;
 use backstitch_ordering::{Operation as Scope, Volume};
@@ -27,31 +27,66 @@ impl Machine {
         watcher: &mut dyn Watcher,
     ) -> Result<()> {
         let (directory, parent, name) = self.parent(path)?;
-        let new = NewInode {
-            file_type: kind,
-            permissions: self.maker.2,
-            umask: 0,
-            uid: self.maker.0,
-            gid: self.maker.1,
-            device_number: 0,
-            target,
-        };
+        let new = self.new_inode(kind, target);
         let scope = operations::create(parent, name, &new);
-        let (inode, attributes) = self.mount.run(scope, watcher, |fs, v, now| {
+        let attributes = self.mount.run(scope, watcher, |fs, v, now| {
             let inode = fs.create(v, parent, name, &new, now)?;
             v.tell_made(u64::from(inode.0));
-            Ok((inode, fs.attributes(v, inode)))
+            Ok(fs.attributes(v, inode))
         })?;
         let attributes = attributes.map_err(Stop::into_error)?;
+        let id = self.note_made(attributes, target, label)?;
+        self.model.borrow_mut().enter(directory, name, id);
+        Ok(())
+    }
+
+    pub(super) fn make_unnamed(
+        &mut self,
+        path: &Path,
+        label: Option<u32>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        let directory = self.inode_at(path)?;
+        let new = self.new_inode(FileType::Regular, &[]);
+        let scope = operations::create_unnamed(directory, &new);
+        let attributes = self.mount.run(scope, watcher, |fs, v, now| {
+            let inode = fs.create_unnamed(v, directory, &new, now)?;
+            v.tell_made(u64::from(inode.0));
+            fs.hold(inode);
+            Ok(fs.attributes(v, inode))
+        })?;
+        let attributes = attributes.map_err(Stop::into_error)?;
+        self.note_made(attributes, &[], label).map(drop)
+    }
+
+    /// What the current maker makes.
+    fn new_inode<'t>(&self, file_type: FileType, target: &'t [u8]) -> NewInode<'t> {
+        let (uid, gid, permissions) = self.maker;
+        NewInode {
+            file_type,
+            permissions,
+            umask: 0,
+            uid,
+            gid,
+            device_number: 0,
+            target,
+        }
+    }
+
+    /// Adds what was made to the model.
+    fn note_made(
+        &mut self,
+        attributes: Attributes,
+        target: &[u8],
+        label: Option<u32>,
+    ) -> Result<ObjectId> {
         let new = New {
-            xattrs: self.xattrs(inode)?,
+            xattrs: self.xattrs(attributes.inode)?,
             attributes,
             contents: Contents::default(),
             target: target.to_vec(),
         };
-        let id = self.model.borrow_mut().add(new, label);
-        self.model.borrow_mut().enter(directory, name, id);
-        Ok(())
+        Ok(self.model.borrow_mut().add(new, label))
     }
 
     pub(super) fn write(
@@ -226,11 +261,17 @@ impl Machine {
         let id = self.find(from)?;
         let inode = self.model.borrow().inode(id);
         let (directory, parent, name) = self.parent(to)?;
+        let attributes = self.attributes(inode)?;
         let scope = operations::link(inode, parent, name);
         self.mount.run(scope, watcher, |fs, v, now| {
             fs.link(v, inode, parent, name, now)
         })?;
-        self.model.borrow_mut().enter(directory, name, id);
+        let mut model = self.model.borrow_mut();
+        let promises = self.engine.ordering.promises();
+        if attributes.links == 0 && promises.keeps_order() {
+            model.promise_whole(id, !promises.contents_may_be_stale);
+        }
+        model.enter(directory, name, id);
         Ok(())
     }
 

@@ -190,7 +190,11 @@ impl State {
             .scope
             .and_then(|scope| self.scopes.get_mut(&scope).map(Arc::make_mut));
         if let Some(scope) = scope {
-            if let (Some(directory), Some(path)) = (scope.objects.first(), scope.paths.first()) {
+            // One that is made without a name has the path of its directory.
+            let is_named = scope.word != "create-unnamed";
+            if let (Some(directory), Some(path), true) =
+                (scope.objects.first(), scope.paths.first(), is_named)
+            {
                 let name = path.rsplit('/').next().unwrap_or(path);
                 self.names.give(object, *directory, name);
             }

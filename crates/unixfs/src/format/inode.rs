@@ -101,8 +101,8 @@ pub trait InodeEditor: Sized {
     fn set_generation(&mut self, generation: u32);
     /// As [`Inode::mark`].
     fn set_mark(&mut self, mark: u32);
-    /// It has no name any more, since `now`.
-    fn set_deleted(&mut self, now: Timestamp);
+    /// When its last name went; `None` where it has one.
+    fn set_deleted(&mut self, when: Option<Timestamp>);
     /// It has nothing any more, as an inode of which a format has the [freed ones
     /// cleared](super::Format::CLEARS_FREED).
     fn clear(&mut self) {}

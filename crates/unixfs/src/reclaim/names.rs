@@ -11,12 +11,12 @@ use rustc_hash::FxHashMap;
 use crate::fault::Fault;
 use crate::format::{Format, Inode};
 use crate::index::corrupt_directory;
-use crate::replaced::{Place, name_to_keep};
 use crate::rules::{Rule, holds, note_by, wait_for};
 use crate::state::UnixFs;
 use crate::state::reclaim::{DIRECTORY, Phase, Reclaim, code_of, kind};
 use backstitch_blocks::directory::Found;
 use backstitch_blocks::directory::{EntryLayout, OFFSET_INODE, TYPE_UNKNOWN, entries};
+use backstitch_blocks::replaced::{Place, name_to_keep};
 
 /// How many blocks of a directory one step looks at.
 const BLOCKS_PER_STEP: u64 = 32;

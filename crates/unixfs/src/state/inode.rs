@@ -35,6 +35,8 @@ pub(crate) struct InodeState {
     pub(crate) freed: Option<PatchId>,
     /// The freed inode was never alive on the disk, and never will be.
     pub(crate) never_alive: bool,
+    /// It was made without a name, and has had none since.
+    pub(crate) is_unnamed: bool,
     /// Removed names that are still on the disk, or may be.
     pub(crate) clearings: Vec<PatchId>,
     pub(crate) names: SmallVec<[PendingName; 1]>,

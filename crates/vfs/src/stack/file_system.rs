@@ -263,6 +263,21 @@ impl FileSystem for Stacked {
         Ok(self.members.join(member, made))
     }
 
+    fn create_unnamed(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Step<InodeNumber> {
+        self.members.now = now;
+        let (member, own) = self.members.split(directory)?;
+        let made = self
+            .members
+            .call(member, v, |fs, v| fs.create_unnamed(v, own, new, now))?;
+        Ok(self.members.join(member, made))
+    }
+
     fn link(
         &mut self,
         v: &mut Volume<'_>,

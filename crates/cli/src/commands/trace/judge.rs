@@ -11,7 +11,6 @@ use backstitch_layout::tools::CheckOptions;
 use backstitch_trace_page::{Devices, Judge, Judgement};
 use backstitch_vfs::FileType;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Lines of a check that are told.
 const MOST_FINDINGS: usize = 40;

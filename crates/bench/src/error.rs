@@ -93,7 +93,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    /// Turns an error of the host's at a path into one of this crate.
+    pub fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_owned();
         move |error| Error::Host { path, error }
     }

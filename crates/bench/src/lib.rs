@@ -7,7 +7,7 @@
 //! what it took, and returns a [`Run`].
 //!
 //! The crate depends on `vfs`, `formats` (to make images and to check them), `session` and `drives`
-//! (for virtual time) and what is below them. Only `cli` depends on it.
+//! (for virtual time) and what is below them. `papers` and `cli` depend on it.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,6 @@ pub mod files;
 mod machine;
 mod measure;
 pub mod paper;
-mod papers;
 mod plot;
 mod random;
 mod record;
@@ -50,16 +49,13 @@ pub use costs::{Costs, measure_costs};
 pub use disk::{Disk, DiskOptions, REFERENCE_HOST};
 pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};
-pub use measure::{IMAGE_UUID, JOURNAL_UUID, Spec, Target, measure};
-pub use papers::{
-    Measured, PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page,
-};
+pub use measure::{IMAGE_UUID, JOURNAL_UUID, Spec, Target, can_make, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;
 pub use series::{Series, client_specs, imap_specs, micro_specs, optimisation_specs, run_series};
 pub use table::{
-    imap_table, micro_table, optimisation_tables, recovery_table, run_line, run_table,
+    imap_table, micro_table, optimisation_tables, recovery_table, run_line, run_table, thousands,
 };
 pub use trace_plot::plot_traces;
 pub use workload::{ImapVariant, Scale, Workload};

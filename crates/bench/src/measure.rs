@@ -171,6 +171,12 @@ pub(crate) fn wanted(layout: Layout, device_is_zero: bool, ordering: Ordering) -
     }
 }
 
+/// Whether a layout can host what an ordering needs, in a file system of this size.
+pub fn can_make(layout: Layout, ordering: Ordering, size_bytes: u64) -> bool {
+    let wanted = wanted(layout, true, ordering);
+    layout.can_make(&wanted, size_bytes).is_ok()
+}
+
 const BLOCK_BYTES: u32 = 4096;
 
 /// The size that mkfs gives a journal in 4 GiB, and that of the papers' journals.

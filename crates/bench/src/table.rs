@@ -30,7 +30,7 @@ fn aligned(rows: &[Vec<String>], words: usize) -> String {
 }
 
 /// `1,234,567`.
-pub(crate) fn thousands(number: u64) -> String {
+pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

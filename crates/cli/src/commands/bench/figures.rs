@@ -1,6 +1,6 @@
 //! `bench figures`: the papers' tables and figures, on their simulated disks.
 
-use backstitch_bench::{PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page};
+use backstitch_papers::{PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page};
 
 use super::{Args, bar};
 use crate::error::{Error, Result};

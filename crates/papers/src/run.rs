@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::counters::Measurement;
 use super::lines::Lines;
 use super::{Change, Figure, Line, Measure, Paper, Place, judge};
-use crate::{Disk, DiskOptions, Error, Result, Spec, Target, measure};
+use backstitch_bench::{Disk, DiskOptions, Error, Result, Spec, Target, measure};
 
 /// How many seconds a change may be in memory only: the papers' systems write back after 30.
 const EXPIRE_SECONDS: f64 = 30.0;

@@ -1,7 +1,7 @@
 //! Ganger, McKusick, Soules and Patt, "Soft Updates", 2000 (paper 000), §4.
 
 use super::{Change, ChartKind, Claim, Counter, Figure, Line, Measure, Paper, Place, Reason};
-use crate::workload::Workload;
+use backstitch_bench::Workload;
 
 /// The paper.
 pub(super) const PAPER: Paper = Paper {

@@ -1,8 +1,8 @@
 //! Frost, Mammarella, Kohler and others, "Generalized File System Dependencies", 2007 (paper 004), §8.
 
 use super::{Change, ChartKind, Counter, Figure, Line, Measure, Paper, Place, Reason};
-use crate::paper::FIGURE_9;
-use crate::workload::{ImapVariant, Workload};
+use backstitch_bench::paper::FIGURE_9;
+use backstitch_bench::{ImapVariant, Workload};
 
 /// The paper.
 pub(super) const PAPER: Paper = Paper {

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use backstitch_bench::{PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page};
 use backstitch_formats::{Layout, usual};
+use backstitch_papers::{PAPERS, Paper, PapersSpec, measure_papers, papers_document, write_page};
 use serde_json::Value;
 
 /// The fraction of `bench figures --reduced`.

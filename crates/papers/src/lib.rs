@@ -6,6 +6,9 @@
 //! need, each distinct one once, in virtual time and so with the same result everywhere.
 //! [`write_page`] draws.
 //!
+//! The crate depends on `bench`, which makes the runs, and on what is below it. Only `cli` depends
+//! on it.
+//!
 //! | module | what |
 //! |---|---|
 //! | `ganger`, `seltzer`, `feng`, `frost` | the papers; another paper is one more such file, and a line in [`PAPERS`] |
@@ -20,7 +23,7 @@
 //!
 //! The pictures must follow the reader's colours (light, dark, paper), carry a title and a
 //! description for those who cannot see them, and be searchable text. `plotters`, which draws the
-//! other pictures of this crate, writes colours as attributes of each element, which no style sheet
+//! pictures of `bench`, writes colours as attributes of each element, which no style sheet
 //! can change, and has no titles or descriptions. `charming` hands its data to ECharts: a picture
 //! needs a JavaScript engine, in the page or at build time. Bars, lines, axes and a legend are 300
 //! lines here.
@@ -37,8 +40,7 @@ mod run;
 mod seltzer;
 mod svg;
 
-use crate::Scale;
-use crate::workload::Workload;
+use backstitch_bench::{Scale, Workload};
 use counters::{Counter, Measurement};
 
 pub use page::write_page;

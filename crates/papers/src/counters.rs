@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backstitch_drives::{Completion, Kind};
 
-use crate::{Phase, Run};
+use backstitch_bench::{Phase, Run};
 
 /// Bytes of a drive's sector.
 const SECTOR_BYTES: f64 = 512.0;

@@ -4,7 +4,7 @@ use backstitch_formats::Layout;
 use backstitch_vfs::Ordering;
 
 use super::{Claim, Figure, Line};
-use crate::measure::wanted;
+use backstitch_bench::can_make;
 
 /// The lines of a figure that a layout can have, and what the paper has of them.
 #[derive(Clone, Debug)]
@@ -59,16 +59,15 @@ impl Lines {
 /// Whether a file system of a layout can have what an ordering needs.
 fn can_be(ordering: &str, layout: Layout, size_bytes: u64) -> bool {
     // An ordering that nobody knows is an error of the figure, which its run tells.
-    ordering.parse::<Ordering>().map_or(true, |ordering| {
-        let wanted = wanted(layout, true, ordering);
-        layout.can_make(&wanted, size_bytes).is_ok()
-    })
+    ordering
+        .parse::<Ordering>()
+        .map_or(true, |ordering| can_make(layout, ordering, size_bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::papers::PAPERS;
+    use crate::PAPERS;
 
     const SIZE_BYTES: u64 = 1 << 30;
 

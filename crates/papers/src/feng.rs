@@ -1,7 +1,7 @@
 //! Feng and Chang, "Using Asynchronous Writes on Metadata", 1997 (paper 003), §5.
 
 use super::{ChartKind, Counter, Figure, Line, Measure, Paper, Place, Reason};
-use crate::workload::Workload;
+use backstitch_bench::Workload;
 
 /// The paper.
 pub(super) const PAPER: Paper = Paper {

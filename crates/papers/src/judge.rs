@@ -3,7 +3,7 @@
 
 use super::run::MeasuredFigure;
 use super::{Claim, Counter, Measure, Reason};
-use crate::table::thousands;
+use backstitch_bench::thousands;
 
 /// The relative deviation from the paper above which our value differs.
 const DIFFERENCE: f64 = 0.15;

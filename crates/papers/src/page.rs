@@ -7,7 +7,7 @@ use super::judge::{self, claims, differences, number, percent, sentence};
 use super::run::{Measured, MeasuredFigure, PapersSpec};
 use super::svg::escaped;
 use super::{Paper, chart};
-use crate::{Disk, DiskOptions, Error, Result};
+use backstitch_bench::{Disk, DiskOptions, Error, Result};
 
 /// How the page looks: in light and dark, on a phone and on paper.
 const STYLE: &str = include_str!("page.css");

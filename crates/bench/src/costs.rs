@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use backstitch_drives::SimulatedDevice;
+use backstitch_drives::{SimulatedDevice, VirtualClock};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{MountOptions, Ordering};
@@ -12,7 +12,7 @@ use crate::Result;
 use crate::disk::{Disk, DiskOptions};
 use crate::files::Files;
 use crate::machine::MachineFiles;
-use crate::measure::{make_on_disk, wanted};
+use crate::measure::{make_apart, make_on_disk, wanted};
 
 /// The costs of a mechanism.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Costs {
     /// The same for each file removed there.
     pub removals: f64,
     /// Seconds from a crash until files can be used, with the length of the log in MiB. Without a
-    /// log one time without a length; none if the log is on a device of its own.
+    /// log one time without a length.
     pub recoveries: Vec<(Option<u64>, f64)>,
 }
 
@@ -46,15 +46,12 @@ pub fn measure_costs(layout: Layout, ordering: Ordering, disk: &str) -> Result<C
     let disk = Disk::named(disk, SIZE_BYTES, &DiskOptions::default())?;
     let writes = writes(layout, ordering, &disk)?;
     let mut recoveries = Vec::new();
-    // There is no model of a power cut that stops two drives at once.
-    if !ordering.needs_log_device() {
-        let lens: &[Option<u64>] = match ordering.has_log() {
-            true => &LOG_MIB.map(Some),
-            false => &[None],
-        };
-        for len in lens {
-            recoveries.push((*len, recovery_seconds(layout, ordering, &disk, *len)?));
-        }
+    let lens: &[Option<u64>] = match ordering.has_log() {
+        true => &LOG_MIB.map(Some),
+        false => &[None],
+    };
+    for len in lens {
+        recoveries.push((*len, recovery_seconds(layout, ordering, &disk, *len)?));
     }
     Ok(Costs {
         ordering,
@@ -106,34 +103,54 @@ fn writes(layout: Layout, ordering: Ordering, disk: &Disk) -> Result<[f64; 3]> {
     Ok([creates, renames, removals])
 }
 
-/// Makes files, cuts the power, and returns how long the mount of what is left takes.
+/// Makes files, cuts the power, of both drives where the log has its own, and returns how long the
+/// mount of what is left takes.
 fn recovery_seconds(
     layout: Layout,
     ordering: Ordering,
     disk: &Disk,
     log_mib: Option<u64>,
 ) -> Result<f64> {
-    let device = Arc::new(SimulatedDevice::new(
-        &disk.drive,
-        SIZE_BYTES,
-        Arc::default(),
-    ));
-    let made = Mkfs {
-        journal_bytes: log_mib.map(|mib| mib << 20),
-        ..wanted(layout, true, ordering)
-    };
-    layout.make(&made, &*device)?;
+    let (device, log) = make_with_log(layout, ordering, disk, log_mib)?;
     let options = options(ordering, disk);
-    let mut files = MachineFiles::mount(device.clone(), None, layout.layout(), &options, disk)?;
+    let mut files =
+        MachineFiles::mount(device.clone(), log.clone(), layout.layout(), &options, disk)?;
     let mib = log_mib.unwrap_or(LOG_MIB[LOG_MIB.len() - 1]);
     let at = files.make_directory(files.root(), "files", 0o755)?;
     for number in 0..mib * FILES_BY_MIB {
         let file = files.create(at, &format!("{number}"), 0o644)?;
         files.close(file)?;
     }
-    let cut = device.power_cut();
-    let after = device.after_power_cut(&disk.drive, &cut, &|_| false);
-    let after = Arc::new(after);
-    let files = MachineFiles::mount(after, None, layout.layout(), &options, disk)?;
+    let clock = Arc::default();
+    let rest = |device: &SimulatedDevice| {
+        let cut = device.power_cut();
+        Arc::new(device.after_power_cut(&disk.drive, &cut, Arc::clone(&clock), &|_| false))
+    };
+    let (device, log) = (rest(&device), log.as_deref().map(rest));
+    let files = MachineFiles::mount(device, log, layout.layout(), &options, disk)?;
     Ok(files.machine().now().as_secs_f64())
+}
+
+/// A new file system with a log of that length, which some mechanisms have on a drive of its own.
+fn make_with_log(
+    layout: Layout,
+    ordering: Ordering,
+    disk: &Disk,
+    log_mib: Option<u64>,
+) -> Result<(Arc<SimulatedDevice>, Option<Arc<SimulatedDevice>>)> {
+    let clock = Arc::<VirtualClock>::default();
+    let drive = |len| Arc::new(SimulatedDevice::new(&disk.drive, len, clock.clone()));
+    let device = drive(SIZE_BYTES);
+    let log_bytes = log_mib.map(|mib| mib << 20);
+    if let (true, Some(bytes)) = (ordering.needs_log_device(), log_bytes) {
+        let log = drive(bytes);
+        make_apart((layout, ordering), (&*device, true), (&*log, true))?;
+        return Ok((device, Some(log)));
+    }
+    let made = Mkfs {
+        journal_bytes: log_bytes,
+        ..wanted(layout, true, ordering)
+    };
+    layout.make(&made, &*device)?;
+    Ok((device, None))
 }

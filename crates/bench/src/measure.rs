@@ -193,7 +193,7 @@ fn log_bytes(ordering: Ordering) -> u64 {
 }
 
 /// Makes a new file system, with its log on a device of its own.
-fn make_apart(
+pub(crate) fn make_apart(
     (layout, ordering): (Layout, Ordering),
     (device, device_is_zero): (&dyn BlockDevice, bool),
     (log, log_is_zero): (&dyn BlockDevice, bool),

@@ -283,7 +283,8 @@ impl SimulatedDevice {
         next_ns.is_some()
     }
 
-    /// The state in which a power cut now would find the drive.
+    /// The state in which a power cut now would find the drive. One that stops several drives on
+    /// one clock is asked of each, with nothing done in between.
     pub fn power_cut(&self) -> PowerCut {
         let mut state = self.state.lock();
         state.settle(self.clock.now_ns());
@@ -314,14 +315,15 @@ impl SimulatedDevice {
     }
 
     /// The device after a power cut that left exactly these of the open writes: at rest, with empty
-    /// caches.
+    /// caches, on a clock that it may share with others.
     pub fn after_power_cut(
         &self,
         spec: &DriveSpec,
         cut: &PowerCut,
+        clock: Arc<VirtualClock>,
         is_there: &dyn Fn(usize) -> bool,
     ) -> SimulatedDevice {
-        let device = SimulatedDevice::new(spec, self.size_bytes, Arc::default());
+        let device = SimulatedDevice::new(spec, self.size_bytes, clock);
         let mut medium = cut.medium.clone();
         for (index, write) in cut.open.iter().enumerate() {
             if is_there(index) {

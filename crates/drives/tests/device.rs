@@ -152,7 +152,7 @@ fn a_device_lives_on_after_a_power_cut() {
     let device = device("nvme");
     device.submit(&[block(1, 1), block(2, 1)]).unwrap();
     let cut = device.power_cut();
-    let after = device.after_power_cut(&spec, &cut, &|index| index == 1);
+    let after = device.after_power_cut(&spec, &cut, Arc::default(), &|index| index == 1);
     let mut buffer = [9; 8192];
     after.read(4096, &mut buffer).unwrap();
     assert!(buffer[..4096] == [0; 4096] && buffer[4096..] == [1; 4096]);

@@ -12,8 +12,9 @@ use super::{LffsMechanism, OwnClosed, OwnRunning};
 use crate::record::{About, Changes, end_of_group, mark_end};
 use crate::rules::{Rule, holds};
 
-/// Blocks that one operation may change at most; in a small log it is a tenth of the log's blocks.
-const MOST_PER_SCOPE: u64 = 1024;
+/// Blocks that one operation may change: a tenth of the log's, but no fewer than a layout needs for
+/// the shortest step that frees something. With less room such a step is put off for ever.
+const PER_SCOPE: std::ops::RangeInclusive<u64> = 24..=1024;
 /// Bytes that a changed block takes in the log at most, beside its contents.
 const AROUND_BLOCK_BYTES: u64 = 64;
 /// How often the log's start is moved past groups that are at home, even if there is room.
@@ -29,7 +30,7 @@ impl LffsMechanism {
     /// end.
     fn reserve(&self) -> u64 {
         let blocks = self.pen.log_bytes() / u64::from(self.map.block_bytes());
-        (blocks / 10).min(MOST_PER_SCOPE)
+        (blocks / 10).clamp(*PER_SCOPE.start(), *PER_SCOPE.end())
     }
 
     /// Bytes that the running group takes in the log at most, with `more` blocks more.

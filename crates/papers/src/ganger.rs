@@ -1,5 +1,6 @@
 //! Ganger, McKusick, Soules and Patt, "Soft Updates", 2000 (paper 000), §4.
 
+use super::places::{scripts, sizes};
 use super::{Change, ChartKind, Claim, Counter, Figure, Line, Measure, Paper, Place, Reason};
 use backstitch_bench::Workload;
 
@@ -30,36 +31,10 @@ const LOGGING: Line = Line::of("Logging-FFS", "journal=writeback").or("lffs-file
 const THREE: &[Line] = &[NO_ORDER, SOFT_UPDATES, CONVENTIONAL];
 const FOUR: &[Line] = &[NO_ORDER, SOFT_UPDATES, CONVENTIONAL, LOGGING];
 
-const SIZES: [(&str, u64); 12] = [
-    ("2 KB", 2 << 10),
-    ("4 KB", 4 << 10),
-    ("8 KB", 8 << 10),
-    ("16 KB", 16 << 10),
-    ("32 KB", 32 << 10),
-    ("64 KB", 64 << 10),
-    ("128 KB", 128 << 10),
-    ("256 KB", 256 << 10),
-    ("512 KB", 512 << 10),
-    ("1 MB", 1 << 20),
-    ("2 MB", 2 << 20),
-    ("4 MB", 4 << 20),
-];
-
-/// One place for each size of file.
-const fn sizes(workload: Workload, phases: &'static [&'static str]) -> [Place; 12] {
-    let mut places = [Place::of("", workload, phases); 12];
-    let mut i = 0;
-    while i < places.len() {
-        (places[i].name, places[i].file_bytes) = (SIZES[i].0, Some(SIZES[i].1));
-        i += 1;
-    }
-    places
-}
-
-const CREATE: &[Place] = &sizes(Workload::MicroCreate, &[]);
-const WRITES: &[Place] = &sizes(Workload::MicroCreate, &["create"]);
-const DELETE: &[Place] = &sizes(Workload::MicroDelete, &["delete"]);
-const READ: &[Place] = &sizes(Workload::MicroRead, &["read"]);
+const CREATE: &[Place] = &sizes(Workload::MicroCreate, &[], None);
+const WRITES: &[Place] = &sizes(Workload::MicroCreate, &["create"], None);
+const DELETE: &[Place] = &sizes(Workload::MicroDelete, &["delete"], None);
+const READ: &[Place] = &sizes(Workload::MicroRead, &["read"], None);
 
 /// Index of the last place with files of up to 64 KB.
 const LAST_SMALL: usize = 5;
@@ -215,12 +190,6 @@ const fn small_files(value: f64) -> [Option<f64>; 12] {
         i += 1;
     }
     printed
-}
-
-const fn scripts(name: &'static str, count: u64) -> Place {
-    let mut place = Place::of(name, Workload::Sdet, &["scripts"]);
-    place.scripts = Some(count);
-    place
 }
 
 const FIGURE_7: Figure = Figure {

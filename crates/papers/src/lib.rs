@@ -36,6 +36,7 @@ mod ganger;
 mod judge;
 mod lines;
 mod page;
+mod places;
 mod run;
 mod seltzer;
 mod svg;

@@ -12,9 +12,10 @@ use super::{LffsMechanism, OwnClosed, OwnRunning};
 use crate::record::{About, Changes, end_of_group, mark_end};
 use crate::rules::{Rule, holds};
 
-/// Blocks that one operation may change: a tenth of the log's, but no fewer than a layout needs for
-/// the shortest step that frees something. With less room such a step is put off for ever.
-const PER_SCOPE: std::ops::RangeInclusive<u64> = 24..=1024;
+/// Blocks that one operation may change are a tenth of the log's, but at least as many as a layout
+/// needs for the shortest step that frees something: with less room it is put off for ever.
+const LEAST_PER_SCOPE: u64 = 24;
+const MOST_PER_SCOPE: u64 = 1024;
 /// Bytes that a changed block takes in the log at most, beside its contents.
 const AROUND_BLOCK_BYTES: u64 = 64;
 /// How often the log's start is moved past groups that are at home, even if there is room.
@@ -30,7 +31,7 @@ impl LffsMechanism {
     /// end.
     fn reserve(&self) -> u64 {
         let blocks = self.pen.log_bytes() / u64::from(self.map.block_bytes());
-        (blocks / 10).clamp(*PER_SCOPE.start(), *PER_SCOPE.end())
+        (blocks / 10).clamp(LEAST_PER_SCOPE, MOST_PER_SCOPE)
     }
 
     /// Bytes that the running group takes in the log at most, with `more` blocks more.

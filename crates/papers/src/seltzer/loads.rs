@@ -3,6 +3,7 @@
 use backstitch_bench::Workload;
 
 use super::{ANY, FFS, FFS_ASYNC, WAFS_1SYNC, WAFS_2SYNC};
+use crate::places::scripts;
 use crate::{Change, ChartKind, Claim, Counter, Figure, Line, Measure, Place, Reason, Remark};
 
 const SSH_PLACES: &[Place] = &[
@@ -222,12 +223,6 @@ pub(super) const NEWS_1999: Figure = Figure {
     ],
     ..NEWS
 };
-
-const fn scripts(name: &'static str, count: u64) -> Place {
-    let mut place = Place::of(name, Workload::Sdet, &["scripts"]);
-    place.scripts = Some(count);
-    place
-}
 
 pub(super) const SDET: Figure = Figure {
     place: "Figure 4",

@@ -4,6 +4,7 @@
 
 mod loads;
 
+use crate::places::{SIZES, sizes};
 use crate::{ChartKind, Claim, Counter, Figure, Line, Measure, Paper, Place, Reason};
 use backstitch_bench::Workload;
 use loads::{
@@ -100,42 +101,16 @@ const ANY: Figure = Figure {
 /// The size of all files together, for each size of file.
 const MICRO_MEGABYTES: f64 = 128.0;
 
-const SIZES: [(&str, u64); 12] = [
-    ("2 KB", 2 << 10),
-    ("4 KB", 4 << 10),
-    ("8 KB", 8 << 10),
-    ("16 KB", 16 << 10),
-    ("32 KB", 32 << 10),
-    ("64 KB", 64 << 10),
-    ("128 KB", 128 << 10),
-    ("256 KB", 256 << 10),
-    ("512 KB", 512 << 10),
-    ("1 MB", 1 << 20),
-    ("2 MB", 2 << 20),
-    ("4 MB", 4 << 20),
-];
 const LARGEST: usize = SIZES.len() - 1;
 /// Index of the first size with an indirect block (104 KB and more).
 const FIRST_INDIRECT: usize = 6;
-
-/// One place for each size of file.
-const fn sizes(workload: Workload, phases: &'static [&'static str]) -> [Place; SIZES.len()] {
-    let mut places = [Place::of("", workload, phases); SIZES.len()];
-    let mut i = 0;
-    while i < places.len() {
-        (places[i].name, places[i].file_bytes) = (SIZES[i].0, Some(SIZES[i].1));
-        places[i].megabytes = Some(MICRO_MEGABYTES);
-        i += 1;
-    }
-    places
-}
 
 const CREATE: Figure = Figure {
     place: "Figure 1",
     title: "Creating files of one size",
     measure: Measure::MegabytesPerSecond,
     axis: "size of each file",
-    places: &sizes(Workload::MicroCreate, &[]),
+    places: &sizes(Workload::MicroCreate, &[], Some(MICRO_MEGABYTES)),
     claims: &[
         Claim {
             line: 2,
@@ -189,7 +164,7 @@ const DELETE: Figure = Figure {
     title: "Deleting them, from a cold cache",
     measure: Measure::OperationsPerSecond,
     axis: "size of each file",
-    places: &sizes(Workload::MicroDelete, &["delete"]),
+    places: &sizes(Workload::MicroDelete, &["delete"], Some(MICRO_MEGABYTES)),
     claims: &[Claim {
         line: 2,
         by: 0,
@@ -216,7 +191,7 @@ const READ_1999: Figure = Figure {
     title: "Reading files of one size, from a cold cache",
     measure: Measure::MegabytesPerSecond,
     axis: "size of each file",
-    places: &sizes(Workload::MicroRead, &["read"]),
+    places: &sizes(Workload::MicroRead, &["read"], Some(MICRO_MEGABYTES)),
     claims: &[
         Claim {
             line: 1,
@@ -244,7 +219,7 @@ const READ_1999: Figure = Figure {
 const WRITE_1999: Figure = Figure {
     place: "Figure 2",
     title: "Writing over them",
-    places: &sizes(Workload::MicroWrite, &[]),
+    places: &sizes(Workload::MicroWrite, &[], Some(MICRO_MEGABYTES)),
     ..READ_1999
 };
 

@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
-use backstitch_drives::{SimulatedDevice, VirtualClock};
+use backstitch_drives::SimulatedDevice;
 use backstitch_formats::Layout;
-use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{MountOptions, Ordering};
 
 use crate::Result;
 use crate::disk::{Disk, DiskOptions};
 use crate::files::Files;
+use crate::image::Making;
 use crate::machine::MachineFiles;
-use crate::measure::{make_apart, make_on_disk, wanted};
 
 /// The costs of a mechanism.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +72,7 @@ fn options(ordering: Ordering, disk: &Disk) -> MountOptions {
 
 fn writes(layout: Layout, ordering: Ordering, disk: &Disk) -> Result<[f64; 3]> {
     let clock = Arc::default();
-    let (device, log) = make_on_disk(layout, ordering, disk, &clock)?;
+    let (device, log) = Making::new(layout, ordering).on_disk(disk, &clock)?;
     let options = options(ordering, disk);
     let mut files = MachineFiles::mount(device, log, layout.layout(), &options, disk)?;
     let machine = files.machine().clone();
@@ -111,7 +110,11 @@ fn recovery_seconds(
     disk: &Disk,
     log_mib: Option<u64>,
 ) -> Result<f64> {
-    let (device, log) = make_with_log(layout, ordering, disk, log_mib)?;
+    let making = Making {
+        log_bytes: log_mib.map(|mib| mib << 20),
+        ..Making::new(layout, ordering)
+    };
+    let (device, log) = making.on_disk(disk, &Arc::default())?;
     let options = options(ordering, disk);
     let mut files =
         MachineFiles::mount(device.clone(), log.clone(), layout.layout(), &options, disk)?;
@@ -129,28 +132,4 @@ fn recovery_seconds(
     let (device, log) = (rest(&device), log.as_deref().map(rest));
     let files = MachineFiles::mount(device, log, layout.layout(), &options, disk)?;
     Ok(files.machine().now().as_secs_f64())
-}
-
-/// A new file system with a log of that length, which some mechanisms have on a drive of its own.
-fn make_with_log(
-    layout: Layout,
-    ordering: Ordering,
-    disk: &Disk,
-    log_mib: Option<u64>,
-) -> Result<(Arc<SimulatedDevice>, Option<Arc<SimulatedDevice>>)> {
-    let clock = Arc::<VirtualClock>::default();
-    let drive = |len| Arc::new(SimulatedDevice::new(&disk.drive, len, clock.clone()));
-    let device = drive(SIZE_BYTES);
-    let log_bytes = log_mib.map(|mib| mib << 20);
-    if let (true, Some(bytes)) = (ordering.needs_log_device(), log_bytes) {
-        let log = drive(bytes);
-        make_apart((layout, ordering), (&*device, true), (&*log, true))?;
-        return Ok((device, Some(log)));
-    }
-    let made = Mkfs {
-        journal_bytes: log_bytes,
-        ..wanted(layout, true, ordering)
-    };
-    layout.make(&made, &*device)?;
-    Ok((device, None))
 }

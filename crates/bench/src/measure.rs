@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions, SlowFlushDevice};
-use backstitch_drives::{DriveSpec, SimulatedDevice, VirtualClock};
 use backstitch_formats::Layout;
-use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
-use backstitch_mechanisms::{logs, usual_for};
+use backstitch_layout::tools::{CheckOptions, DeviceSource};
+use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
-use backstitch_wafs::Wafs;
 
 use crate::disk::Disk;
 use crate::files::{EngineFiles, Files, HostFiles, Node};
-use crate::machine::{MachineFiles, START_SECONDS};
+use crate::image::{Making, emptied};
+use crate::machine::MachineFiles;
 use crate::record;
 use crate::workload::{Plan, SCRIPTS, Session, file_bytes};
 use crate::{CpuTime, EngineFigures, Error, Result, Run, Scale, Workload, paper};
@@ -102,10 +101,18 @@ pub struct Spec {
 /// If something fails, or a check was asked for and the image is not clean.
 pub fn measure(spec: &Spec) -> Result<Run> {
     let plan = Plan::draw(spec.workload, &spec.scale, spec.seed)?;
+    let making = Making {
+        files: plan.most_files(),
+        ..Making::new(spec.layout, spec.ordering)
+    };
+    let journal = spec.journal_device.as_deref();
     match &spec.target {
         Target::Memory { size_bytes, flush } => {
             let device = MemoryDevice::new(*size_bytes as usize);
-            let journal = make_with_journal(spec, &device, true)?;
+            let journal = match journal {
+                None => making.in_memory(&device)?,
+                Some(path) => Some(making.with_log_at(path, &device, true)?),
+            };
             let device: Arc<dyn BlockDevice> = Arc::new(device);
             let device: Arc<dyn BlockDevice> = match flush.is_zero() {
                 true => device,
@@ -115,135 +122,15 @@ pub fn measure(spec: &Spec) -> Result<Run> {
         }
         Target::Image { path, size_bytes } => {
             let (device, is_zero) = emptied(path, *size_bytes)?;
-            let journal = make_with_journal(spec, &device, is_zero)?;
+            let journal = match journal {
+                None => making.make(&device, is_zero).map(|()| None)?,
+                Some(path) => Some(making.with_log_at(path, &device, is_zero)?),
+            };
             on_device(spec, &plan, Arc::new(device), journal)
         }
-        Target::Disk(disk) => on_disk(spec, &plan, disk),
+        Target::Disk(disk) => on_disk(spec, &plan, making, disk),
         Target::Directory(path) => in_directory(spec, &plan, path),
     }
-}
-
-/// An emptied file, in which the host must allocate all blocks again; or a block device. Also
-/// whether it is known to hold zeros.
-fn emptied(path: &Path, size_bytes: u64) -> Result<(FileDevice, bool)> {
-    use std::os::unix::fs::FileTypeExt;
-    let is_disk = std::fs::metadata(path).is_ok_and(|seen| seen.file_type().is_block_device());
-    if is_disk {
-        let device = FileDevice::open(path, OpenOptions::default())?;
-        return Ok((device, false));
-    }
-    // Both calls take a lock, so an image that is mounted is not touched.
-    drop(FileDevice::create(path, 0)?);
-    Ok((FileDevice::create(path, size_bytes)?, true))
-}
-
-/// When images are made: an arbitrary time, the same for all.
-const MADE_SECONDS: u64 = START_SECONDS as u64;
-/// The UUID of the file systems that benchmarks make.
-pub const IMAGE_UUID: [u8; 16] = [0xb5; 16];
-/// The UUID of the separate journals that benchmarks make.
-pub const JOURNAL_UUID: [u8; 16] = [0x1b; 16];
-
-/// Makes a new file system, with a journal inside if the ordering is one.
-pub(crate) fn make(
-    layout: Layout,
-    device: &dyn BlockDevice,
-    device_is_zero: bool,
-    ordering: Ordering,
-) -> Result<()> {
-    let wanted = wanted(layout, device_is_zero, ordering);
-    layout.make(&wanted, device)?;
-    Ok(())
-}
-
-/// The options of a new file system of a type. The ordering decides whether it has a log, not the
-/// type.
-pub(crate) fn wanted(layout: Layout, device_is_zero: bool, ordering: Ordering) -> Mkfs {
-    let is_of_log = |word: &&str| logs().iter().any(|kind| kind.features().contains(word));
-    let of_type = layout.type_features().iter().copied();
-    let of_type = of_type.filter(|word| !is_of_log(word)).map(str::to_owned);
-    Mkfs {
-        features: of_type.chain(ordering.image_features()).collect(),
-        // The block size of larger file systems, whatever the size of this one.
-        block_size: Some(BLOCK_BYTES),
-        device_is_zero,
-        ..Mkfs::new(IMAGE_UUID, [0x5b; 16], MADE_SECONDS)
-    }
-}
-
-/// Whether a layout can host what an ordering needs, in a file system of this size.
-pub fn can_make(layout: Layout, ordering: Ordering, size_bytes: u64) -> bool {
-    let wanted = wanted(layout, true, ordering);
-    layout.can_make(&wanted, size_bytes).is_ok()
-}
-
-const BLOCK_BYTES: u32 = 4096;
-
-/// The size that mkfs gives a journal in 4 GiB, and that of the papers' journals.
-const JOURNAL_BYTES: u64 = 64 << 20;
-/// The size of a separate log of operations, as in Seltzer et al. 2000 (table 3).
-const LOG_BYTES: u64 = 128 << 20;
-
-/// The size of a log on a device of its own.
-fn log_bytes(ordering: Ordering) -> u64 {
-    match ordering.needs_log_device() {
-        true => LOG_BYTES,
-        false => JOURNAL_BYTES,
-    }
-}
-
-/// Makes a new file system, with its log on a device of its own.
-pub(crate) fn make_apart(
-    (layout, ordering): (Layout, Ordering),
-    (device, device_is_zero): (&dyn BlockDevice, bool),
-    (log, log_is_zero): (&dyn BlockDevice, bool),
-) -> Result<()> {
-    if ordering.needs_log_device() {
-        make(layout, device, device_is_zero, ordering)?;
-        let made_nanoseconds = MADE_SECONDS * 1_000_000_000;
-        return Ok(Wafs::make(log, JOURNAL_UUID, made_nanoseconds)?);
-    }
-    let made = MkfsJournal {
-        block_size: Some(BLOCK_BYTES),
-        device_is_zero: log_is_zero,
-        ..MkfsJournal::new(JOURNAL_UUID, MADE_SECONDS)
-    };
-    let uuid = layout.make_journal(&made, log)?.uuid;
-    let wanted = Mkfs {
-        journal_uuid: Some(uuid),
-        ..wanted(layout, device_is_zero, ordering)
-    };
-    layout.make(&wanted, device)?;
-    layout.attach_journal(log, wanted.uuid)?;
-    Ok(())
-}
-
-/// Makes a new file system, and its log if that is elsewhere.
-fn make_with_journal(
-    spec: &Spec,
-    device: &dyn BlockDevice,
-    device_is_zero: bool,
-) -> Result<Option<Arc<dyn BlockDevice>>> {
-    let kind = (spec.layout, spec.ordering);
-    let log: Arc<dyn BlockDevice> = match &spec.journal_device {
-        Some(path) => {
-            let (log, log_is_zero) = emptied(path, log_bytes(spec.ordering))?;
-            make_apart(kind, (device, device_is_zero), (&log, log_is_zero))?;
-            Arc::new(log)
-        }
-        None if spec.ordering.needs_log_device()
-            && matches!(spec.target, Target::Memory { .. }) =>
-        {
-            let log = MemoryDevice::new(log_bytes(spec.ordering) as usize);
-            make_apart(kind, (device, device_is_zero), (&log, true))?;
-            Arc::new(log)
-        }
-        None => {
-            make(spec.layout, device, device_is_zero, spec.ordering)?;
-            return Ok(None);
-        }
-    };
-    Ok(Some(log))
 }
 
 fn mount(
@@ -313,8 +200,8 @@ fn on_device(
     Ok(run)
 }
 
-fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
-    let (device, log) = make_on_disk(spec.layout, spec.ordering, disk, &Arc::default())?;
+fn on_disk(spec: &Spec, plan: &Plan, making: Making, disk: &Disk) -> Result<Run> {
+    let (device, log) = making.on_disk(disk, &Arc::default())?;
     let layout = spec.layout.layout();
     let options = MountOptions {
         changes_bytes: disk.changes_bytes.unwrap_or(0),
@@ -361,32 +248,6 @@ fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
     run.opt = Some(spec.optimisations.to_string());
     run.paper = paper::figure(spec);
     Ok(run)
-}
-
-/// Makes a new file system on a simulated disk, and the disk for its log alone if there is one.
-pub(crate) fn make_on_disk(
-    layout: Layout,
-    ordering: Ordering,
-    disk: &Disk,
-    clock: &Arc<VirtualClock>,
-) -> Result<(Arc<SimulatedDevice>, Option<Arc<SimulatedDevice>>)> {
-    let device = SimulatedDevice::new(&disk.drive, disk.size_bytes, clock.clone());
-    let log = log_drive(ordering, disk)
-        .map(|drive| SimulatedDevice::new(drive, log_bytes(ordering), clock.clone()));
-    match &log {
-        Some(log) => make_apart((layout, ordering), (&device, true), (log, true))?,
-        None => make(layout, &device, true, ordering)?,
-    }
-    Ok((Arc::new(device), log.map(Arc::new)))
-}
-
-/// The drive for a mechanism's log alone on a simulated disk, if it has one.
-fn log_drive(ordering: Ordering, disk: &Disk) -> Option<&DriveSpec> {
-    let stated = disk.log_drive.as_ref();
-    match ordering.needs_log_device() {
-        true => stated.or(Some(&disk.drive)),
-        false => stated,
-    }
 }
 
 fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
@@ -499,27 +360,5 @@ pub(crate) fn check(
             findings: report.findings.len(),
             first: first.map(ToString::to_string).unwrap_or_default(),
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_made_is_of_the_type_that_was_asked_for() {
-        for (asked, has_journal, made) in [
-            ("ufs1", false, "ufs1"),
-            ("ufs2", false, "ufs2"),
-            ("ext2", false, "ext2"),
-            ("ext2", true, "ext3"),
-            ("ext3", false, "ext2"),
-        ] {
-            let layout: Layout = asked.parse().unwrap();
-            let device = MemoryDevice::new(64 << 20);
-            make(layout, &device, true, usual_for(has_journal)).unwrap();
-            let found = layout.info(&device).unwrap().type_name;
-            assert_eq!(found, made, "{asked}, {has_journal}");
-        }
     }
 }

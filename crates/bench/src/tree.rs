@@ -83,8 +83,7 @@ impl PlannedDirectory {
     }
 
     /// The number of directories, this one included.
-    #[cfg(test)]
-    fn directories(&self) -> u64 {
+    pub(crate) fn directories(&self) -> u64 {
         let below = self.entries.iter().map(|entry| match entry {
             PlannedEntry::File(_) => 0,
             PlannedEntry::Directory(directory) => directory.directories(),
@@ -93,8 +92,7 @@ impl PlannedDirectory {
     }
 
     /// The number of files.
-    #[cfg(test)]
-    fn files(&self) -> u64 {
+    pub(crate) fn files(&self) -> u64 {
         let each = self.entries.iter().map(|entry| match entry {
             PlannedEntry::File(_) => 1,
             PlannedEntry::Directory(directory) => directory.files(),

@@ -49,8 +49,8 @@ impl Tools for ExtTools {
         mkfs::is_log(name) || Features::default().set_by_name(name, true)
     }
 
-    fn can_make(&self, wanted: &Mkfs, device_bytes: u64) -> Result<(), MkfsError> {
-        mkfs::geometry(wanted, device_bytes).map(drop)
+    fn planned_inodes(&self, wanted: &Mkfs, device_bytes: u64) -> Result<u64, MkfsError> {
+        mkfs::planned_inodes(wanted, device_bytes)
     }
 
     fn make(&self, wanted: &Mkfs, device: &dyn BlockDevice) -> Result<Info, MkfsError> {

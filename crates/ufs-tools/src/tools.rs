@@ -45,8 +45,8 @@ impl Tools for UfsTools {
         mkfs::has_feature(name)
     }
 
-    fn can_make(&self, wanted: &Mkfs, device_bytes: u64) -> Result<(), MkfsError> {
-        mkfs::can_make(wanted, device_bytes)
+    fn planned_inodes(&self, wanted: &Mkfs, device_bytes: u64) -> Result<u64, MkfsError> {
+        mkfs::planned_inodes(wanted, device_bytes)
     }
 
     fn make(&self, wanted: &Mkfs, device: &dyn BlockDevice) -> Result<Info, MkfsError> {

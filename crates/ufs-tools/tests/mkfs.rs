@@ -125,7 +125,7 @@ fn what_cannot_be_had_is_refused_and_nothing_is_written() {
         change(&mut mkfs);
         let device = MemoryDevice::new(bytes);
         let error = mkfs::write(&mkfs, &device).unwrap_err();
-        assert!(mkfs::can_make(&mkfs, bytes as u64).is_err());
+        assert!(mkfs::planned_inodes(&mkfs, bytes as u64).is_err());
         assert!(device.snapshot().iter().all(|byte| *byte == 0));
         error
     };

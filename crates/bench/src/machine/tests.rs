@@ -14,7 +14,7 @@ use fastrand::Rng;
 use super::MachineFiles;
 use crate::disk::{Disk, DiskOptions};
 use crate::files::Files;
-use crate::measure::make_on_disk;
+use crate::image::Making;
 
 const SIZE_BYTES: u64 = 8 << 20;
 
@@ -58,7 +58,8 @@ fn cuts(ordering: Ordering, drive: &DriveSpec, seed: u64) -> (u64, u64, Option<S
         drive: drive.clone(),
         ..Disk::named("viking", SIZE_BYTES, &DiskOptions::default()).unwrap()
     };
-    let (device, log) = make_on_disk(usual(), ordering, &disk, &Arc::default()).unwrap();
+    let making = Making::new(usual(), ordering);
+    let (device, log) = making.on_disk(&disk, &Arc::default()).unwrap();
     let is_at_rest = || {
         let drives = [Some(&device), log.as_ref()].into_iter().flatten();
         drives

@@ -23,7 +23,8 @@ use backstitch_vfs::{Allocate, Engine, MountOptions};
 use serde::Serialize;
 
 use crate::files::{EngineFiles, Files, Node};
-use crate::measure::{check_image, make};
+use crate::image::Making;
+use crate::measure::check_image;
 use crate::paper::PaperFigure;
 use crate::random::Random;
 use crate::series::Series;
@@ -237,7 +238,7 @@ fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures
     drop(FileDevice::create(path, 0)?);
     let device = FileDevice::create(path, spec.size_bytes)?;
     let device: Arc<dyn BlockDevice> = Arc::new(SparseDevice::over_zeros(device));
-    make(spec.layout, &*device, true, usual_for(false))?;
+    Making::new(spec.layout, usual_for(false)).make(&*device, true)?;
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
         ordering: fastest(),

@@ -53,7 +53,7 @@ impl Action {
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) action: Action,
-    files: u64,
+    pub(super) files: u64,
     file_bytes: u64,
 }
 

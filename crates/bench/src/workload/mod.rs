@@ -247,6 +247,20 @@ impl Plan {
         session.files.sync()
     }
 
+    /// Files and directories that exist at the same time at most; 0 where they are few however
+    /// large the workload is.
+    pub(crate) fn most_files(&self) -> u64 {
+        match &self.kind {
+            PlanKind::Untar(tree) | PlanKind::Delete(tree) => tree.files() + tree.directories(),
+            // Source tree, copy and objects.
+            PlanKind::Andrew(tree) => 3 * (tree.files() + tree.directories()),
+            PlanKind::Postmark(plan) => plan.most_files(),
+            PlanKind::Micro(plan) => plan.files + 1,
+            PlanKind::Netnews(plan) => plan.most_files(),
+            _ => 0,
+        }
+    }
+
     /// Whether there is anything to [`prepare`](Self::prepare). The file system is mounted again
     /// after that.
     pub(crate) fn needs_preparation(&self) -> bool {

@@ -67,6 +67,13 @@ impl Plan {
         })
     }
 
+    /// Articles come before old ones go.
+    pub(super) fn most_files(&self) -> u64 {
+        let hierarchies = self.directories.div_ceil(GROUPS);
+        let articles = self.there.len() + self.new.len();
+        self.directories + hierarchies + articles as u64
+    }
+
     /// Makes the spool.
     pub(super) fn prepare(&self, session: &mut Session<'_>) -> Result<()> {
         for directory in 0..self.directories {

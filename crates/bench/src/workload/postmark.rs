@@ -143,6 +143,19 @@ impl Plan {
         })
     }
 
+    pub(super) fn most_files(&self) -> u64 {
+        let (mut files, mut most) = (0, 0);
+        for step in self.create.iter().chain(&self.transactions) {
+            match step {
+                Step::Create { .. } => files += 1,
+                Step::Delete { .. } => files -= 1,
+                Step::Read { .. } | Step::Append { .. } => {}
+            }
+            most = most.max(files);
+        }
+        self.directories + 1 + most
+    }
+
     pub(super) fn run(&self, session: &mut Session<'_>) -> Result<()> {
         let at = session
             .files

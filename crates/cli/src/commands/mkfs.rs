@@ -221,7 +221,7 @@ fn make(args: &Args, (layout, mut wanted): (Layout, Mkfs), target: &Target) -> R
     };
     if let (true, Some(size)) = (target.is_new, args.size) {
         // Before there is a file: options that cannot be had leave nothing behind.
-        layout.can_make(&wanted, size).map_err(failed)?;
+        layout.planned_inodes(&wanted, size).map_err(failed)?;
     }
     wanted.device_is_zero = target.is_new;
     let journal = journal_device(args, &mut wanted)?;
@@ -234,7 +234,8 @@ fn make(args: &Args, (layout, mut wanted): (Layout, Mkfs), target: &Target) -> R
         attach(&OverlayDevice::new(journal.clone()))?;
     }
     // Options that cannot be had cost nobody what is there.
-    let device = target.open(args, |size| layout.can_make(&wanted, size).map_err(failed))?;
+    let can_make = |size| layout.planned_inodes(&wanted, size).map(drop);
+    let device = target.open(args, |size| can_make(size).map_err(failed))?;
     let made = layout.make(&wanted, &*device).map_err(failed)?;
     if let Some(journal) = &journal {
         attach(&**journal)?;

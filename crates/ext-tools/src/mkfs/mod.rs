@@ -40,6 +40,16 @@ pub fn geometry(wanted: &Mkfs, device_size_bytes: u64) -> Result<Geometry, MkfsE
     Geometry::compute(wanted, device_size_bytes)
 }
 
+/// How many inodes [`write()`] would make on a device of this size, without touching one.
+///
+/// # Errors
+///
+/// Everything but [`MkfsError::Device`].
+pub fn planned_inodes(wanted: &Mkfs, device_size_bytes: u64) -> Result<u64, MkfsError> {
+    let superblock = geometry(wanted, device_size_bytes)?.superblock;
+    Ok(u64::from(superblock.groups) * u64::from(superblock.inodes_per_group))
+}
+
 /// Makes the file system and flushes the device.
 ///
 /// The primary superblock is written last, behind a flush, so that a crash in the middle leaves no

@@ -66,11 +66,12 @@ pub trait Tools: Send + Sync {
     /// Whether there is a feature of this name to ask for in [`Mkfs::features`].
     fn has_feature(&self, name: &str) -> bool;
 
-    /// Whether [`make`](Self::make) can do this on a device of this size. Touches none.
+    /// How many inodes [`make`](Self::make) would give the file system on a device of this size.
+    /// Touches none: this also tells whether it can be made.
     ///
     /// # Errors
     /// What cannot be had.
-    fn can_make(&self, wanted: &Mkfs, device_bytes: u64) -> Result<(), MkfsError>;
+    fn planned_inodes(&self, wanted: &Mkfs, device_bytes: u64) -> Result<u64, MkfsError>;
 
     /// Makes a file system and flushes the device. A crash in the middle leaves none.
     ///

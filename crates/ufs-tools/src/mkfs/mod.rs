@@ -174,12 +174,12 @@ pub(crate) fn uuid(raw: &RawSuperblock) -> [u8; 16] {
     uuid
 }
 
-/// Whether [`write()`] can make this on a device of this size. Touches none.
+/// How many inodes [`write()`] would make on a device of this size, without touching one.
 ///
 /// # Errors
 /// Everything but [`MkfsError::Device`].
-pub fn can_make(mkfs: &Mkfs, device_bytes: u64) -> Result<(), MkfsError> {
-    Plan::of(&Wanted::of(mkfs)?, device_bytes).map(drop)
+pub fn planned_inodes(mkfs: &Mkfs, device_bytes: u64) -> Result<u64, MkfsError> {
+    Plan::of(&Wanted::of(mkfs)?, device_bytes).map(|plan| u64::from(plan.sb.inodes()))
 }
 
 /// What will be made.

@@ -15,11 +15,12 @@ pub(crate) fn of(image: &Path) -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// Whether a process of ours has written the image, or still does, for a mount that has been taken
-/// off: it serves mounts, and none of the image or its parts is there any more.
+/// off: it serves mounts, and none of the image or its parts is there any more. A process at its end
+/// has no command line, and holds its files for a moment still.
 pub(crate) fn is_being_left(image: &Path, pid: &str) -> bool {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let is_mount = words.split(|byte| *byte == 0).nth(1) == Some(b"mount");
-    is_mount && seen_by(pid, image).is_empty()
+    words.is_empty() || (is_mount && seen_by(pid, image).is_empty())
 }
 
 /// The mounts of an image in the table of a process.

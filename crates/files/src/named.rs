@@ -197,18 +197,25 @@ impl Named {
     }
 
     /// Waits for a daemon of ours that keeps others off the file after its mount was taken off: what
-    /// umount(8) does not wait for. False if nobody keeps others off it, or somebody else does.
+    /// umount(8) does not wait for. False if somebody else keeps others off it.
     fn waits_for_unmount(&self, what: &str, options: OpenOptions) -> bool {
         const TICK: Duration = Duration::from_millis(20);
         const QUIET: Duration = Duration::from_millis(500);
         const PATIENCE: Duration = Duration::from_secs(60);
         let started = Instant::now();
-        let (mut has_waited, mut is_told) = (false, false);
+        let (mut leaving, mut is_told) = (None, false);
         while let Some(holder) = self.holder(options.read_only) {
             let pid = holder
                 .strip_prefix("pid ")
-                .and_then(|rest| rest.split(' ').next());
-            let is_leaving = pid.is_some_and(|pid| mounted::is_being_left(&self.file, pid));
+                .and_then(|rest| rest.split(' ').next())
+                .map(str::to_owned);
+            // A process at its end has given up its command line before its files.
+            let is_leaving = match &pid {
+                Some(pid) if leaving.as_ref() != Some(pid) => {
+                    mounted::is_being_left(&self.file, pid)
+                }
+                _ => leaving.is_some(),
+            };
             if !is_leaving || started.elapsed() > PATIENCE {
                 return false;
             }
@@ -218,10 +225,10 @@ impl Named {
                     "{what}: {file}: unmounted, and still being written by {holder}: waiting for that"
                 ));
             }
-            has_waited = true;
+            leaving = pid.or(leaving);
             std::thread::sleep(TICK);
         }
-        has_waited
+        true
     }
 
     fn open_now(

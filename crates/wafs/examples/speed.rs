@@ -1,6 +1,6 @@
 //! What the log costs beside a plain file: `cargo run --release -p backstitch-wafs --example speed
-//! -- DIR`. Each row is run in turns with its counterpart; medians of five, in MB of payload a
-//! second.
+//! -- DIR`. Each row is run in turns with a file that grows, as a program's log does that is opened
+//! to append, and with one whose blocks are there; medians of five, in MB of payload a second.
 
 use backstitch_device::{BlockDevice, FileDevice, MappedDevice, OpenOptions};
 use backstitch_wafs::{Log, Wafs, host_clock};
@@ -64,8 +64,20 @@ fn append_mapped(path: &Path, work: Work) -> f64 {
 }
 
 /// `write(2)` into a file whose blocks exist, as `dd conv=notrunc` does.
+fn overwrite_file(path: &Path, work: Work) -> f64 {
+    write_file(File::options().write(true).open(path).unwrap(), work)
+}
+
+/// `write(2)` at the end of an empty file, as `dd` does.
 fn append_file(path: &Path, work: Work) -> f64 {
-    let mut file = File::options().write(true).open(path).unwrap();
+    let growing = path.with_extension("growing");
+    let file = File::options().append(true).create_new(true).open(&growing);
+    let seconds = write_file(file.unwrap(), work);
+    std::fs::remove_file(growing).unwrap();
+    seconds
+}
+
+fn write_file(mut file: File, work: Work) -> f64 {
     let payload = vec![b'x'; work.len];
     let started = Instant::now();
     for number in 1..=work.count {
@@ -102,27 +114,22 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// A file, and the function that appends to it.
-type Side<'a> = (&'a Path, fn(&Path, Work) -> f64);
-
-fn row(name: &str, work: Work, ours: Side<'_>, theirs: Option<Side<'_>>) {
-    let (mut one, mut other) = (Vec::new(), Vec::new());
+/// A row: what is measured at the path of a log, beside plain files at another one.
+fn row(name: &str, work: Work, (log, file): (&Path, &Path), run: fn(&Path, Work) -> f64) {
+    let sides: [(&Path, fn(&Path, Work) -> f64); 3] =
+        [(log, run), (file, append_file), (file, overwrite_file)];
+    let mut times = sides.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        one.push(ours.1(ours.0, work));
-        other.extend(theirs.map(|(path, run)| run(path, work)));
-    }
-    let rate = |seconds: f64| work.megabytes() / seconds;
-    let ours = rate(median(one));
-    match theirs {
-        Some(_) => {
-            let theirs = rate(median(other));
-            println!(
-                "{name:<44} {ours:>8.2} {theirs:>8.2} {:>6.2}",
-                ours / theirs
-            );
+        for (times, (path, run)) in times.iter_mut().zip(sides) {
+            times.push(run(path, work));
         }
-        None => println!("{name:<44} {ours:>8.2}"),
     }
+    let [ours, growing, there] = times.map(|times| work.megabytes() / median(times));
+    println!(
+        "{name:<36} {ours:>8.2} {growing:>8.2} {:>6.2} {there:>8.2} {:>6.2}",
+        ours / growing,
+        ours / there
+    );
 }
 
 fn main() {
@@ -130,7 +137,10 @@ fn main() {
         .nth(1)
         .map_or_else(std::env::temp_dir, PathBuf::from);
     let (log, file) = (dir.join("speed.log"), dir.join("speed.plain"));
-    println!("{:<44} {:>8} {:>8} {:>6}", "MB/s", "log", "file", "ratio");
+    println!(
+        "{:<36} {:>8} {:>8} {:>6} {:>8} {:>6}",
+        "MB/s", "log", "growing", "ratio", "there", "ratio"
+    );
     let end = usize::MAX;
     for (name, len, count, sync_every) in [
         ("append 100 bytes, no sync", 100, 1_000_000, end),
@@ -152,17 +162,18 @@ fn main() {
         };
         make(&log, work);
         std::fs::copy(&log, &file).unwrap();
-        row(name, work, (&log, append_log), Some((&file, append_file)));
+        let paths = (log.as_path(), file.as_path());
+        row(name, work, paths, append_log);
         if sync_every > 1 && sync_every != end {
-            row("  read it", work, (&log, read_log), None);
+            let times = (0..ROUNDS).map(|_| read_log(&log, work)).collect();
+            println!(
+                "{:<36} {:>8.2}",
+                "  read it",
+                work.megabytes() / median(times)
+            );
         }
         if sync_every == 1 {
-            row(
-                "  the same, mapped",
-                work,
-                (&log, append_mapped),
-                Some((&file, append_file)),
-            );
+            row("  the same, mapped", work, paths, append_mapped);
         }
     }
     for path in [log, file] {

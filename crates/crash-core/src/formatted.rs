@@ -155,8 +155,9 @@ impl ImageOptions {
     }
 }
 
-/// Blocks of a log that is no journal: few, so that it wraps around now and then.
-const LOG_BLOCKS: u64 = 512;
+/// Blocks of a log that is no journal: the fewest that mkfs gives one, so that it often wraps around
+/// and an operation may fill it.
+const LOG_BLOCKS: u64 = 72;
 
 /// What the usual log is called.
 fn usual_log() -> &'static str {

@@ -233,7 +233,7 @@ impl Answers<'_> {
 
     /// What is on the disk after a record, and who judges it.
     fn disk(&self, record: u64) -> Result<(Arc<Disk>, &dyn Judge), Wrong> {
-        let judge = self.judge.ok_or("a mount in use is not looked into")?;
+        let judge = self.judge.ok_or(NO_CONTENTS)?;
         // One question at a time: each of them may read all of the trace.
         let mut kept = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(disk) = kept.as_ref().filter(|disk| disk.is_after(record)) {
@@ -269,6 +269,12 @@ impl Answers<'_> {
         Ok(answer(&text, found))
     }
 }
+
+/// Why there are no states of a mount that is followed, and how to come to them.
+const NO_CONTENTS: &str = "A mount that is followed has no contents, so its states are not looked into. \
+    Copy the image after `backstitch sync MNT` while nothing changes it, record with \
+    `backstitch trace record --contents -o FILE MNT`, and open that with \
+    `backstitch trace serve --image COPY FILE`.";
 
 impl Answering for Answers<'_> {
     fn answer(&self, request: &str, nonce: &str) -> Reply {

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The most disks of a guest, according to the kernel's driver.
-pub const MOST_DISKS: usize = 16;
+/// Disks that a guest can have: `MAX_DEV` of User-mode Linux's disk driver, `ubd`.
+const DISKS_MAX: usize = 16;
 
 /// The longest time for a boot and the script, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -31,7 +31,7 @@ pub const ANSWERS: &str = "/mnt/answers";
 ///
 /// If it does not end by itself, or the script fails; with the output.
 pub fn run_in_guest(scratch: &Scratch, disks: &[&Path], driver: &str, script: &str) -> PathBuf {
-    assert!(disks.len() <= MOST_DISKS, "too many disks for one guest");
+    assert!(disks.len() <= DISKS_MAX, "too many disks for one guest");
     let kernel = find("linux.uml").expect("linux.uml is missing");
     let answers = scratch.dir("answers");
     let init = scratch.path("init.sh");

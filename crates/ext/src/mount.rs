@@ -388,8 +388,8 @@ impl ExtFormat {
         Ok(())
     }
 
-    /// A file of 2 GiB or more makes the image one with large files.
-    pub(crate) fn gather_large_file(&mut self, v: &mut Volume<'_>, size: u64) -> Step<()> {
+    /// Sets the feature that says that some file has 2 GiB or more, before the first one does.
+    pub(crate) fn declare_large_file(&mut self, v: &mut Volume<'_>, size: u64) -> Step<()> {
         if size <= i32::MAX as u64 || self.sb.features.has_ro_compat(RO_COMPAT_LARGE_FILE) {
             return Ok(());
         }
@@ -403,7 +403,7 @@ impl ExtFormat {
     }
 
     /// Sets a compatible feature in the superblock where an image lacks it and is about to need it.
-    pub(crate) fn gather_compat_feature(&mut self, v: &mut Volume<'_>, bit: u32) -> Step<()> {
+    pub(crate) fn declare_compat_feature(&mut self, v: &mut Volume<'_>, bit: u32) -> Step<()> {
         if self.sb.features.has_compat(bit) {
             return Ok(());
         }

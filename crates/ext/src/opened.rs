@@ -334,24 +334,22 @@ impl Format for ExtFormat {
         self.shared_blocks.retain(|_, block| is_in_use(*block));
     }
 
-    fn gather_size(&mut self, v: &mut Volume<'_>, size: u64) -> Step<()> {
-        self.gather_large_file(v, size)
+    fn declare_size(&mut self, v: &mut Volume<'_>, size: u64) -> Step<()> {
+        self.declare_large_file(v, size)
     }
 
-    /// Sets the features that an inode needs: a crash may have come before the superblock named
-    /// them.
-    fn gather_features(
+    fn declare_features(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
         inode: &Inode,
     ) -> Step<()> {
         if inode.file_type() == Some(FileType::Regular) {
-            self.gather_large_file(v, inode.size)?;
+            self.declare_large_file(v, inode.size)?;
         }
         if inode.file_acl != BlockNumber::NONE {
             checked_attribute_block(self, number, inode.file_acl)?;
-            self.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
+            self.declare_compat_feature(v, COMPAT_EXT_ATTR)?;
         }
         Ok(())
     }

@@ -223,7 +223,7 @@ impl Attributes<'_> {
             (Some(value), true) => acl_for_disk(&inode, index, value)?,
             (value, _) => (value.map(<[u8]>::to_vec), None),
         };
-        self.format.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
+        self.format.declare_compat_feature(v, COMPAT_EXT_ATTR)?;
         let mut plan = self.gather_change(v, number, &inode, index, rest, value)?;
         plan.permissions = permissions;
         self.apply(v, number, plan, now);

@@ -37,8 +37,8 @@ backstitch_rules::registry! {
     Dependency {
         /// Originals are written before the transaction that changed them is committed.
         OriginalsAfterCommit,
-        /// What is made after a transaction of which nothing is known counts as after everything in
-        /// it too early.
+        /// A commit record waits for contents, and a change of them that must follow the next
+        /// transaction is merged into them: each waits for the other, and neither is written.
         HoldAfterEarlierHold,
         /// Contents are written into a block before the transaction that frees it is committed.
         ReuseAfterFreeing,

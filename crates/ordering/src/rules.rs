@@ -30,8 +30,8 @@ backstitch_rules::registry! {
         /// What is written into a block that has just got its place counts as there before anything
         /// on the disk leads to the place.
         ContentsCountOncePlaced,
-        /// What is done to a new file is taken to show no earlier than the groups before it,
-        /// whenever the file was made.
+        /// A change of a new file under a group is written with the file, whose name does not wait
+        /// for the earlier groups: a crash shows the change without what those changed.
         NewObjectAfterGroups,
         /// Under `scheduler` a request goes without what it must follow.
         RequestAfterPredecessors,
@@ -48,10 +48,13 @@ backstitch_rules::registry! {
         GroupSyncIncludesTimes,
     }
     Condition {
-        /// A block whose place is new is forgotten with what it is to hold.
+        /// A volume in a file frees a block that has just got its place in the file: its zeros are
+        /// dropped with its other changes, and the file shows what the disk held at that place
+        /// before.
         NewPlaceIsNotForgotten,
-        /// What is to be in a block whose place is new counts as made up for: the file outside
-        /// shows what the disk held there before.
+        /// A volume in a file removes a directory with a block that has just got its place in the
+        /// file: the zeros are dropped with the names, and the file shows what the disk held at
+        /// that place before.
         NewPlaceIsNotSuperseded,
         /// Under `amom` a change joins its block in the ring though what it comes after is behind
         /// that.
@@ -60,7 +63,9 @@ backstitch_rules::registry! {
         NobodyJoinsABegunBatch,
         /// Under `amom` a batch is begun when only a part of the one before is on stable storage.
         SensorWaitsForAll,
-        /// Under `amom` a change counts as made up for, on which the order of batches hangs.
+        /// Under `amom` names are dropped with the directory that is removed, and the directory is
+        /// in a later batch: their batch waits for that one, that one for theirs, and neither is
+        /// written.
         BatchesAreNotSuperseded,
         /// Under `interbuffer` a circle of blocks stays: none of them is ever written.
         CircleIsBroken,

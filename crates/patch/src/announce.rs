@@ -1,6 +1,8 @@
 //! Tells a hook that is set late of the patches that exist already.
 
-use crate::graph::{Graph, NIL, State};
+use crate::block::NIL;
+use crate::graph::Graph;
+use crate::patch::State;
 use crate::{BlockId, Event, Hook, PatchKind};
 
 impl Graph {

@@ -46,9 +46,9 @@ pub struct Counters {
 impl Counters {
     /// Bytes held for dependencies now: patches, edges, undo data.
     pub fn bytes_live(&self) -> u64 {
-        self.live * crate::graph::PATCH_BYTES
-            + self.edges_live * crate::graph::EDGE_BYTES
-            + self.run_blocks_live * crate::graph::RUN_BLOCK_BYTES
+        self.live * crate::patch::PATCH_BYTES
+            + self.edges_live * crate::patch::EDGE_BYTES
+            + self.run_blocks_live * crate::patch::RUN_BLOCK_BYTES
             + self.undo_bytes_live
     }
 

@@ -2,8 +2,10 @@
 
 use std::ops::ControlFlow;
 
+use crate::block::{NIL, Zones};
 use crate::graph::LOOK;
-use crate::graph::{Graph, NIL, Patch, PatchId, Standing, State, Stating, Zones};
+use crate::graph::{Graph, Standing, Stating};
+use crate::patch::{Patch, PatchId, State};
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
 use crate::{BlockId, Event};

@@ -7,7 +7,8 @@
 
 use std::ops::ControlFlow;
 
-use crate::graph::{Graph, NIL};
+use crate::block::NIL;
+use crate::graph::Graph;
 use rustc_hash::FxHashMap;
 
 /// A block with more uncommitted patches than this is crowded.

@@ -1,7 +1,9 @@
 //! Empty patches: a name for a set of dependencies, and a way to hear that all of them are on disk.
 
 use crate::Event;
-use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, PatchId, PatchKind, State};
+use crate::block::NIL;
+use crate::graph::Graph;
+use crate::patch::{DEPTH_OF_TRANSACTION, PatchId, PatchKind, State};
 use crate::planted::Planted;
 use crate::search::Target;
 use crate::undo::Undo;

@@ -1,7 +1,9 @@
 //! The slow check that everything the graph keeps up to date is what a recount would give.
 
 use crate::BlockId;
-use crate::graph::{Graph, NIL, State, Zones};
+use crate::block::{NIL, Zones};
+use crate::graph::Graph;
+use crate::patch::State;
 
 impl Graph {
     /// Recounts everything that is kept up to date as patches come and go. For tests: it takes time

@@ -57,6 +57,7 @@
 //! Everything can be switched off by [`Optimisations`], for measurement.
 
 mod announce;
+mod block;
 mod counters;
 mod create;
 mod crowd;
@@ -67,9 +68,11 @@ mod invariants;
 mod links;
 pub mod model;
 mod optimisations;
+mod patch;
 mod place;
 #[cfg_attr(not(feature = "planted-errors"), allow(dead_code, unreachable_pub))]
 mod planted;
+mod queries;
 mod runs;
 mod search;
 mod settle;
@@ -79,12 +82,14 @@ mod undo;
 mod wanted;
 mod write;
 
+pub use block::BlockId;
 pub use counters::Counters;
 pub use create::Change;
 pub use empty::DependencyError;
-pub use graph::{BlockId, Graph, PatchId, PatchInfo, PatchKind, Standing, Stating};
+pub use graph::{Graph, Standing, Stating};
 pub use hook::{Event, Hook};
 pub use optimisations::{Optimisations, UnknownOptimisations};
+pub use patch::{PatchId, PatchInfo, PatchKind};
 #[cfg(feature = "planted-errors")]
 pub use planted::Planted;
 pub use snapshot::{SnapshotPatch, UndoData};

@@ -1,6 +1,8 @@
 //! The intrusive lists: a block's patches, its ready patches, and the edges.
 
-use crate::graph::{DEPTH_OF_TRANSACTION, Edge, Graph, NIL, State};
+use crate::block::NIL;
+use crate::graph::Graph;
+use crate::patch::{DEPTH_OF_TRANSACTION, Edge, State};
 use crate::planted::Planted;
 use crate::{BlockId, Event};
 

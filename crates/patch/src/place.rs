@@ -2,8 +2,10 @@
 
 use std::ops::ControlFlow;
 
+use crate::block::{NIL, Zones};
+use crate::graph::Graph;
 use crate::graph::LOOK;
-use crate::graph::{Graph, NIL, State, Zones};
+use crate::patch::State;
 use crate::planted::Planted;
 use crate::search::Target;
 use crate::undo::{Packed, Undo};

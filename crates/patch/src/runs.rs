@@ -20,8 +20,10 @@
 //! else. So that is a run too: it waits for the empty patch, none of its blocks is ready before
 //! that commits, and a block joins it without a new edge.
 
+use crate::block::NIL;
 use crate::graph::LOOK;
-use crate::graph::{Graph, NIL, PatchId, PatchKind, Standing, State, Stating};
+use crate::graph::{Graph, Standing, Stating};
+use crate::patch::{PatchId, PatchKind, State};
 use crate::planted::Planted;
 use crate::undo::Undo;
 use crate::{BlockId, Change, Event};

@@ -1,6 +1,8 @@
 //! The bounded search behind hard patches and merging.
 
-use crate::graph::{Graph, NIL, State};
+use crate::block::NIL;
+use crate::graph::Graph;
+use crate::patch::State;
 use crate::planted::Planted;
 
 /// How many dependencies a search looks at before it gives up. Long enough for what file systems do

@@ -9,42 +9,17 @@
 //! top of it.
 //!
 //! A patch settles when somebody waits for it ([`Graph::settle`]), and when things that it waits
-//! for went in flight with [`MOST_FLIGHTS`] batches. Settling with the first batch would be safe as
+//! for went in flight with [`MOST_FLIGHTS`](crate::patch::MOST_FLIGHTS) batches. Settling with the first batch would be safe as
 //! well, but PostMark's inodes would then be written 14,000 times with a rollback.
 //!
 //! Waiting for a further transaction is allowed even then: otherwise a bitmap that every
 //! transaction changes would get undo data for each bit, once the log's tail waits for it. Whoever
 //! waits for the bitmap then waits for one more commit.
 
-use crate::graph::{DEPTH_OF_TRANSACTION, Graph, LOOK, NIL, State};
+use crate::block::NIL;
+use crate::graph::{Graph, LOOK};
+use crate::patch::{DEPTH_OF_TRANSACTION, Flights, State};
 use crate::{Event, PatchId};
-
-/// Batches with which something that a patch waits for may go in flight while it takes on more to
-/// wait for.
-const MOST_FLIGHTS: u8 = 4;
-
-/// How far a patch is from being settled, in four bits each: the number of batches with which
-/// things that it waits for went in flight, and the last of these batches.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Flights(u8);
-
-impl Flights {
-    const SETTLED: Flights = Flights(MOST_FLIGHTS << 4);
-
-    pub(crate) fn is_settled(self) -> bool {
-        self.0 >> 4 == MOST_FLIGHTS
-    }
-
-    /// Notes a batch, whose number counts modulo 16. False if it is the last one noted.
-    pub(crate) fn note(&mut self, batch: u8) -> bool {
-        let noted = self.0 >> 4;
-        let is_new = noted == 0 || self.0 & 15 != batch & 15;
-        if is_new {
-            self.0 = (noted + 1).min(MOST_FLIGHTS) << 4 | batch & 15;
-        }
-        is_new
-    }
-}
 
 impl Graph {
     /// Settles patches and all that they wait for, because somebody waits for them: from now on
@@ -148,25 +123,5 @@ impl Graph {
         } else {
             self.settled[at] &= !bit;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn so_many_batches_settle_a_patch() {
-        let mut flights = Flights::default();
-        // The number of a batch is known by four bits of it, and counts from 0 as well.
-        let batches = [0, 0, 1, 17, 0x82, 2, 3, 3, 4];
-        let new = [true, false, true, false, true, false, true, false, true];
-        let mut counted = 0;
-        for (batch, is_new) in batches.into_iter().zip(new) {
-            assert_eq!(flights.note(batch), is_new, "{batch}");
-            counted += u8::from(is_new);
-            assert_eq!(flights.is_settled(), counted >= MOST_FLIGHTS, "{batch}");
-        }
-        assert!(Flights::SETTLED.is_settled() && !Flights::default().is_settled());
     }
 }

@@ -1,6 +1,8 @@
 //! A copy of the graph's shape at one moment, for explorers that ask what of it may be on disk.
 
-use crate::graph::{Graph, NIL, State};
+use crate::block::NIL;
+use crate::graph::Graph;
+use crate::patch::State;
 use crate::{BlockId, PatchId, PatchKind};
 
 /// How a patch is taken back.

@@ -1,6 +1,8 @@
 //! Changes that need not be written because another one makes up for them.
 
-use crate::graph::{Graph, NIL, PatchId, State, Zones};
+use crate::block::{NIL, Zones};
+use crate::graph::Graph;
+use crate::patch::{PatchId, State};
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
 use crate::{BlockId, Event};

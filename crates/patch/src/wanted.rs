@@ -9,7 +9,8 @@
 //! place of one that is on the disk be taken by a new one. So it is good for finding what to write
 //! next, and not for saying that nothing is left.
 
-use crate::graph::{Graph, NIL};
+use crate::block::NIL;
+use crate::graph::Graph;
 use crate::write::ClosureState;
 use crate::{BlockId, PatchId};
 

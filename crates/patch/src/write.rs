@@ -1,7 +1,9 @@
 //! Choosing what of a block may be written, and what happens when it is on disk.
 
+use crate::block::{NIL, Zones};
+use crate::graph::Graph;
 use crate::graph::LOOK;
-use crate::graph::{Graph, NIL, State, Zones};
+use crate::patch::State;
 use crate::planted::Planted;
 use crate::{BlockId, Event, PatchId, create};
 

@@ -97,7 +97,7 @@ impl<F: Format> UnixFs<F> {
         if data.is_empty() {
             return Ok(0);
         }
-        self.format.gather_size(v, offset + data.len() as u64)?;
+        self.format.declare_size(v, offset + data.len() as u64)?;
         if offset + data.len() as u64 > inode.size() {
             self.drop_leftovers(v, number, &inode, now)?;
         }

@@ -314,8 +314,8 @@ impl<F: Format> UnixFs<F> {
             self.touch_inode(v, number, |e| e.set_changed(now));
         }
         if let Some((found, target)) = &m.target {
-            // The name that replaced it sits at its place: what was pending there is about the
-            // target.
+            // The new name overwrites the target's entry: once it is on the disk, the target's name
+            // is gone as after a removal.
             let replaced = wait_for(Rule::TargetAfterNewName, pending.name);
             if mark.is_some() {
                 self.keep_mark(v, found, replaced, old.gone);

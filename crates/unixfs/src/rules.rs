@@ -285,16 +285,17 @@ backstitch_rules::registry! {
 
     // A directory that takes an empty one's name.
     Dependency {
-        /// A directory has two names, and nothing tells which of them was another one's: the
-        /// reclaim takes that one away.
+        /// A directory took an empty one's name and still has its old one, and nothing on the disk
+        /// tells which is the new one: the reclaim takes that one away.
         ReplacingAfterMark,
-        /// The same, for what tells it is freed already.
+        /// A directory has its old name and its new one, but the directory that it replaced is
+        /// freed, and with that the mark of which name is new.
         MarkUntilOldNameGone,
         /// A directory that has two names moves on, over another one: nothing tells any more which
         /// name was that one's.
         MovingAfterEarlierNames,
-        /// A directory that took somebody's name and moves on is left with a mark of the earlier
-        /// move.
+        /// A directory takes one directory's name and then another's: the mark of the first move is
+        /// still there, and by it the reclaim keeps the older name.
         MovingAgainAfterMark,
     }
     Condition {

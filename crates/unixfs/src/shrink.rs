@@ -48,7 +48,7 @@ impl<F: Format> UnixFs<F> {
         if size > self.format.max_file_bytes() {
             return Err(Error::FileTooLarge.into());
         }
-        self.format.gather_size(v, size)?;
+        self.format.declare_size(v, size)?;
         if size > inode.size() {
             return self.grow(v, number, inode, size, now);
         }
@@ -170,12 +170,13 @@ impl<F: Format> UnixFs<F> {
         let keep = size.div_ceil(bs);
         let (cut, mut plan) = self.gather_cut(v, inode, keep)?;
         let is_last = cut == keep;
-        // Where a step may be the last one that the disk has seen, the file ends there. Where the
-        // disk lists what is under way (see `orphans`), it has its new end from the first step on,
-        // and the replay of the journal does the rest.
+        // A crash may come between two steps. With a log the orphan list names the file until the
+        // last step, and recovery finishes the cut: the first step sets the final size. Without
+        // one nothing finishes it: each step sets the size that fits the blocks still mapped.
         let is_listed = v.scopes_are_atomic();
-        if is_listed && !is_last && !self.is_truncating(number) {
-            // The size tells how many units the last block has, from now on.
+        let is_first = !self.is_truncating(number);
+        if is_listed && is_first && !is_last {
+            // The size tells how many units the last block has: it loses the others with it.
             self.plan_tail_cut(inode, keep, &mut plan)?;
         }
         let step_size = match is_last || is_listed {
@@ -183,15 +184,12 @@ impl<F: Format> UnixFs<F> {
             false => inode.size().min(cut * bs),
         };
         self.gather_freeing(v, &plan.freed)?;
-        // Once the size hides the tail. Under a journal that is the first step, whose transaction
-        // takes the zeros with it: of a later one nothing may be left that they could follow.
-        let hides_tail = match is_listed {
-            true => !self.is_truncating(number),
-            false => is_last,
-        };
+        // The step that sets the final size zeroes the bytes behind it. With a log that is the
+        // first step: zeros of a later one might be in no transaction, and the file be longer
+        // again on the disk before they are there.
+        let hides_tail = if is_listed { is_first } else { is_last };
         let tail = match hides_tail {
-            // Under a journal even where it is zero already: what is written there next then comes
-            // after the cut.
+            // With a log zeros are written over zeros too: what comes there next follows the cut.
             true => self.gather_zeroing(v, inode, size, self.kept_end(size), is_listed)?,
             false => Zeroings::new(),
         };
@@ -385,7 +383,7 @@ impl<F: Format> UnixFs<F> {
         if let Allocate::Reserve { keep_size: false } | Allocate::ZeroRange { keep_size: false } =
             how
         {
-            self.format.gather_size(v, end)?;
+            self.format.declare_size(v, end)?;
         }
         match how {
             Allocate::PunchHole => {

@@ -300,20 +300,20 @@ pub trait Format: Space + Sized + Send + 'static {
     /// Only attribute blocks that `is_in_use` are to be shared from now on.
     fn retain_shared(&mut self, _is_in_use: &dyn Fn(BlockNumber) -> bool) {}
 
-    /// Before a file gets this length: sets the feature in the superblock that a file of such a
-    /// length needs, if it is not set.
+    /// Before a file gets this length: sets the superblock's feature for such files. An operation
+    /// does so while it gathers, since this may miss; a feature that no file needs does no harm.
     ///
     /// # Errors
-    /// [`FileTooLarge`](backstitch_layout::Error::FileTooLarge) where that cannot be said.
-    fn gather_size(&mut self, _v: &mut Volume<'_>, _size: u64) -> Step<()> {
+    /// [`FileTooLarge`](backstitch_layout::Error::FileTooLarge) where there is no such feature.
+    fn declare_size(&mut self, _v: &mut Volume<'_>, _size: u64) -> Step<()> {
         Ok(())
     }
-    /// The same for all features that an inode needs which a crash left behind: the crash may have
-    /// come before they were set.
+    /// The same after a crash, for all features that the contents of an inode need: the inode may
+    /// have reached the disk before the superblock.
     ///
     /// # Errors
-    /// Where it cannot be what it is.
-    fn gather_features(
+    /// Where the inode is damaged.
+    fn declare_features(
         &mut self,
         _v: &mut Volume<'_>,
         _number: InodeNumber,

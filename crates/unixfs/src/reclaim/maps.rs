@@ -141,11 +141,11 @@ impl<F: Format> UnixFs<F> {
                 }));
             }
             // What may miss comes before anything is marked.
-            self.format.gather_features(v, number, &inode)?;
+            self.format.declare_features(v, number, &inode)?;
             mark_runs(r, number, &plan.freed, part.again)?;
             blocks += plan.count;
         } else {
-            self.format.gather_features(v, number, &inode)?;
+            self.format.declare_features(v, number, &inode)?;
         }
         blocks += self.mark_attributes(r, number, &inode)?;
         if !is_held {

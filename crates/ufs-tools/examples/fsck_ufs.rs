@@ -1,5 +1,5 @@
 //! Checks an image and prints what is wrong:
-//! `cargo run --release -p backstitch-ufs-tools --example fsck IMAGE`.
+//! `cargo run --release -p backstitch-ufs-tools --example fsck_ufs IMAGE`.
 
 use backstitch_device::{FileDevice, OpenOptions};
 use backstitch_ufs_tools::fsck::{self, Options};
@@ -9,7 +9,7 @@ use std::time::Instant;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let Some(path) = arguments.get(1) else {
-        eprintln!("usage: fsck IMAGE");
+        eprintln!("usage: fsck_ufs IMAGE");
         std::process::exit(16);
     };
     let read_only = OpenOptions {

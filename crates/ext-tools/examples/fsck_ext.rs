@@ -1,5 +1,5 @@
 //! Checks an image and prints what is wrong:
-//! `cargo run --release -p backstitch-ext-tools --example fsck IMAGE [THREADS]`.
+//! `cargo run --release -p backstitch-ext-tools --example fsck_ext IMAGE [THREADS]`.
 
 use backstitch_device::{FileDevice, OpenOptions};
 use backstitch_ext_tools::fsck::{self, Options};
@@ -9,7 +9,7 @@ use std::time::Instant;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let Some(path) = arguments.get(1) else {
-        eprintln!("usage: fsck IMAGE [THREADS]");
+        eprintln!("usage: fsck_ext IMAGE [THREADS]");
         std::process::exit(16);
     };
     let threads = arguments.get(2).and_then(|threads| threads.parse().ok());

@@ -114,10 +114,12 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
+/// Seconds that a way to write takes, at a path.
+type Timed = fn(&Path, Work) -> f64;
+
 /// A row: what is measured at the path of a log, beside plain files at another one.
-fn row(name: &str, work: Work, (log, file): (&Path, &Path), run: fn(&Path, Work) -> f64) {
-    let sides: [(&Path, fn(&Path, Work) -> f64); 3] =
-        [(log, run), (file, append_file), (file, overwrite_file)];
+fn row(name: &str, work: Work, (log, file): (&Path, &Path), run: Timed) {
+    let sides: [(&Path, Timed); 3] = [(log, run), (file, append_file), (file, overwrite_file)];
     let mut times = sides.map(|_| Vec::new());
     for _ in 0..ROUNDS {
         for (times, (path, run)) in times.iter_mut().zip(sides) {

@@ -668,8 +668,8 @@ impl FileSystem for Tracing {
         self.inner.take_changed(into);
     }
 
-    fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()> {
-        self.inner.settle(volume, now)
+    fn write_counters(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()> {
+        self.inner.write_counters(volume, now)
     }
 
     fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()> {

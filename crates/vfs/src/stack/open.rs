@@ -310,21 +310,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             ..self.request.clone()
         };
         let home = self.as_device(plan, &above, 0, is_read_only)?;
-        let opened = loop {
-            let mut inner = (self.v).enter(&mut *above.mechanism, volume, index as u8);
-            let opened = plan.layout.open(&mut inner, &home, &request);
-            let wait_for = inner.leave();
-            self.v.answer_after(wait_for);
-            match opened {
-                Err(Stop::Miss) => {
-                    // As after any step, except that the file system is not among the members yet.
-                    let wanted = self.v.take_places_wanted(volume);
-                    self.give_places(index, plan, &above, &wanted)?;
-                    self.v.read_missing(self.device)?;
-                }
-                opened => break opened.map_err(Stop::into_error)?,
-            }
-        };
+        let opened = self.open_inside((index, plan), &mut above, &home, &request)?;
         let block_bytes = self.members.block_bytes as u32;
         self.infos.push(VolumeInfo {
             layout: opened.file_system.name(),
@@ -335,6 +321,29 @@ impl<'o, 'v> Opening<'o, 'v> {
             recovery_needed: opened.recovery_needed,
         });
         Ok((self.take(plan, opened)?, Some(above)))
+    }
+
+    /// Opens the file system once its volume is there. As after any step, blocks that it misses are
+    /// given places and read; but it is not among the members yet.
+    fn open_inside(
+        &mut self,
+        (index, plan): (usize, &StackVolume),
+        above: &mut Above,
+        home: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Opened> {
+        loop {
+            let mut inner = (self.v).enter(&mut *above.mechanism, above.volume, index as u8);
+            let opened = plan.layout.open(&mut inner, home, request);
+            let wait_for = inner.leave();
+            self.v.answer_after(wait_for);
+            if !matches!(opened, Err(Stop::Miss)) {
+                return opened.map_err(Stop::into_error);
+            }
+            let wanted = self.v.take_places_wanted(above.volume);
+            self.give_places(index, plan, above, &wanted)?;
+            self.v.read_missing(self.device)?;
+        }
     }
 
     /// The blocks that have no place.

@@ -11,13 +11,11 @@ use backstitch_layout::BlockNumber;
 
 use crate::runs::Run;
 
-/// How many units a block has, and how many bytes a unit.
+/// How many units a block has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Units {
     /// Units of a block, a power of two; 1 where the block is the unit.
     pub per_block: u32,
-    /// Bytes of a unit.
-    pub bytes: u32,
 }
 
 /// What becomes of the run of units at a file's end.
@@ -37,17 +35,6 @@ pub enum Tail {
 }
 
 impl Units {
-    /// The units of the last block of a file of this size whose last block is a direct one: 0 for
-    /// an empty file.
-    pub fn in_last_block(self, size_bytes: u64) -> u32 {
-        let block_bytes = u64::from(self.per_block) * u64::from(self.bytes);
-        match size_bytes % block_bytes {
-            0 if size_bytes == 0 => 0,
-            0 => self.per_block,
-            rest => rest.div_ceil(u64::from(self.bytes)) as u32,
-        }
-    }
-
     /// Whether a run lies within one block: units are counted from the start of the first group, so
     /// that blocks begin at multiples.
     pub fn is_within_block(self, run: Run) -> bool {
@@ -88,31 +75,14 @@ impl Units {
 mod tests {
     use super::*;
 
-    const UFS: Units = Units {
-        per_block: 8,
-        bytes: 4096,
-    };
-    const EXT: Units = Units {
-        per_block: 1,
-        bytes: 4096,
-    };
+    const UFS: Units = Units { per_block: 8 };
+    const EXT: Units = Units { per_block: 1 };
 
     fn run(start: u64, len: u64) -> Run {
         Run {
             start: BlockNumber(start),
             len,
         }
-    }
-
-    #[test]
-    fn the_last_block_has_as_many_units_as_it_needs() {
-        let of = |bytes| UFS.in_last_block(bytes);
-        assert_eq!([0, 1, 4096, 4097, 32_768].map(of), [0, 1, 1, 2, 8]);
-        assert_eq!([32_769, 36_865, 65_536].map(of), [1, 2, 8]);
-        assert_eq!(
-            [0, 1, 4096, 4097].map(|bytes| EXT.in_last_block(bytes)),
-            [0, 1, 1, 1]
-        );
     }
 
     #[test]

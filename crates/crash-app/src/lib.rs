@@ -56,6 +56,7 @@ mod variant;
 pub use error::{AppError, AppResult};
 pub use explore::{explore, replay};
 pub use options::Options;
-pub use record::{Recorder, TracingLayout};
+pub use record::Recorder;
+pub use record::tracing::TracingLayout;
 pub use run::Program;
 pub use trace::{Geometry, Start, Trace};

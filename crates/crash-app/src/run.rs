@@ -17,7 +17,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::bench::Stage;
 use crate::error::{AppError, AppResult};
-use crate::record::{Recorder, TracingLayout};
+use crate::record::Recorder;
+use crate::record::tracing::TracingLayout;
 use crate::trace::{Geometry, Trace};
 
 /// A program to record.

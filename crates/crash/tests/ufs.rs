@@ -294,7 +294,7 @@ fn is_called_clean(is_reclaimed: bool) -> bool {
         let step = Operation::Administration;
         mount.drain(&mut Nobody).unwrap();
         mount
-            .run(step, &mut Nobody, |fs, v, now| fs.settle(v, now))
+            .run(step, &mut Nobody, |fs, v, now| fs.write_counters(v, now))
             .unwrap();
         mount
             .run(step, &mut Nobody, |fs, v, now| fs.mark_clean(v, now))

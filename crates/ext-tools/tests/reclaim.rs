@@ -332,7 +332,7 @@ impl Trial<'_> {
 
     fn unmount(&self, machine: &mut Machine) {
         machine.drain();
-        machine.run(|fs, v, now| fs.settle(v, now)).unwrap();
+        machine.run(|fs, v, now| fs.write_counters(v, now)).unwrap();
         machine.drain();
         machine.run(|fs, v, now| fs.mark_clean(v, now)).unwrap();
         machine.drain();

@@ -90,7 +90,7 @@ fn reclaim_for(image: Vec<u8>, steps: usize) -> (Vec<u8>, Option<usize>) {
         machine.background();
         if done == ReclaimStep::Done {
             machine.drain();
-            machine.run(|fs, v, now| fs.settle(v, now)).unwrap();
+            machine.run(|fs, v, now| fs.write_counters(v, now)).unwrap();
             machine.drain();
             machine.run(|fs, v, now| fs.mark_clean(v, now)).unwrap();
             machine.drain();
@@ -212,7 +212,7 @@ fn whoever_waits_for_the_names_does_not_wait_for_the_blocks() {
         .file_type;
     assert_eq!(kind, FileType::Directory);
     assert!(machine.fs.reclaim_progress().freed_blocks > 0);
-    machine.run(|fs, v, now| fs.settle(v, now)).unwrap();
+    machine.run(|fs, v, now| fs.write_counters(v, now)).unwrap();
     machine.drain();
     machine.run(|fs, v, now| fs.mark_clean(v, now)).unwrap();
     machine.drain();

@@ -71,7 +71,7 @@ fn is_called_clean(is_reclaimed: bool) -> bool {
         machine.reclaim_until(|progress| !progress.running);
     }
     machine.drain();
-    machine.run(|fs, v, now| fs.settle(v, now)).unwrap();
+    machine.run(|fs, v, now| fs.write_counters(v, now)).unwrap();
     machine.drain();
     machine.run(|fs, v, now| fs.mark_clean(v, now)).unwrap();
     machine.drain();

@@ -21,6 +21,7 @@
 //! Dependencies among the modules go one way: `format` and `rules` are at the bottom, `state`
 //! above them, `opened` above what implements it, `mount` at the top.
 
+mod acls;
 mod editor;
 mod extents;
 mod fault;

@@ -14,6 +14,7 @@ use backstitch_unixfs::{
 };
 use smallvec::SmallVec;
 
+use crate::acls::Inheritance;
 use crate::editor::InodeEditor;
 use crate::extents::Extents;
 use crate::format::directory::ExtEntries;
@@ -30,7 +31,7 @@ use crate::htree::Indexes;
 use crate::kinds;
 use crate::reserved;
 use crate::state::{Ext, ExtFormat};
-use crate::xattrs::{AttributePlan, Attributes, Inheritance, checked_attribute_block};
+use crate::xattrs::{AttributePlan, Attributes, checked_attribute_block};
 
 impl Format for ExtFormat {
     type Inode = Inode;

@@ -9,7 +9,7 @@ use crate::fault::AttributesFault;
 use std::ops::{Deref, DerefMut};
 
 use backstitch_layout::{
-    BlockNumber, Error, FileType, InodeNumber, NewInode, SetXattrMode, Step, Structure, Timestamp,
+    BlockNumber, Error, FileType, InodeNumber, SetXattrMode, Step, Structure, Timestamp,
 };
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Format, Inode as _, InodeEditor as _, Picks, Space};
@@ -33,15 +33,15 @@ const BODY_EDITABLE: usize = 256;
 
 /// An attribute taken out of where it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Owned {
-    index: u8,
-    name: Vec<u8>,
-    value: Vec<u8>,
+pub(crate) struct Owned {
+    pub(crate) index: u8,
+    pub(crate) name: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
 /// What becomes of an inode's attribute block.
 #[derive(Debug, Default)]
-enum BlockPlan {
+pub(crate) enum BlockPlan {
     /// It stays as it is.
     #[default]
     Keep,
@@ -65,16 +65,9 @@ pub(crate) struct AttributePlan {
     permissions: Option<u16>,
 }
 
-/// What a new inode gets from its directory.
-#[derive(Debug, Default)]
-pub(crate) struct Inheritance {
-    pub(crate) permissions: u16,
-    block: BlockPlan,
-}
-
 /// The error for a value that is no access control list, as Linux reports it. It does not make the
 /// file system damaged: no checker looks at what is in a list.
-const BAD_LIST: Error = Error::Invalid;
+pub(crate) const BAD_LIST: Error = Error::Invalid;
 
 fn corrupt_attributes(
     number: InodeNumber,
@@ -146,7 +139,7 @@ impl Attributes<'_> {
         )
     }
 
-    fn find_attribute(
+    pub(crate) fn find_attribute(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
@@ -231,7 +224,7 @@ impl Attributes<'_> {
     }
 
     /// Decides where the attributes go once one of them has a new value (or none).
-    fn gather_change(
+    pub(crate) fn gather_change(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
@@ -310,7 +303,7 @@ impl Attributes<'_> {
     }
 
     /// Finds a place for attributes: a block that holds the same, the inode's own, or a new one.
-    fn gather_block(
+    pub(crate) fn gather_block(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
@@ -400,7 +393,7 @@ impl Attributes<'_> {
 
     /// Initialises a new block, or adds a reference to one. Returns the block, and adds to
     /// `before_pointer` what a pointer to it must come after.
-    fn place_block(
+    pub(crate) fn place_block(
         &mut self,
         v: &mut Volume<'_>,
         plan: &BlockPlan,
@@ -525,92 +518,9 @@ impl Attributes<'_> {
             self.format.shared_blocks.remove(&hash);
         }
     }
-
-    /// What a new inode gets from its directory's default access control list; the umask counts
-    /// only where there is none.
-    pub(crate) fn gather_inheritance(
-        &mut self,
-        v: &mut Volume<'_>,
-        (directory, parent): (InodeNumber, &Inode),
-        number: InodeNumber,
-        new: &NewInode<'_>,
-        picks: &Picks,
-    ) -> Step<Inheritance> {
-        let plain = Inheritance {
-            permissions: new.permissions & !new.umask,
-            block: BlockPlan::Keep,
-        };
-        if new.file_type == FileType::Symlink {
-            return Ok(Inheritance {
-                permissions: 0o777,
-                ..plain
-            });
-        }
-        let Some(default) =
-            self.find_attribute(v, directory, parent, INDEX_POSIX_ACL_DEFAULT, b"")?
-        else {
-            return Ok(plain);
-        };
-        let acl = Acl::from_disk(&default).ok_or(BAD_LIST)?;
-        let access = acl.inherit(new.permissions & 0o777);
-        let mut attributes = Vec::new();
-        let own = |index, value| Owned {
-            index,
-            name: Vec::new(),
-            value,
-        };
-        if !access.is_minimal() {
-            attributes.push(own(INDEX_POSIX_ACL_ACCESS, access.to_disk()));
-        }
-        if new.file_type == FileType::Directory {
-            attributes.push(own(INDEX_POSIX_ACL_DEFAULT, default));
-        }
-        let block = match attributes.is_empty() {
-            true => BlockPlan::Keep,
-            false => self.gather_block(v, number, BlockNumber::NONE, &attributes, picks)?,
-        };
-        Ok(Inheritance {
-            permissions: new.permissions & !0o777 | access.mode_bits(),
-            block,
-        })
-    }
-
-    /// Makes the attribute block that a new inode inherits. Returns it, 0 for none.
-    pub(crate) fn apply_inheritance(
-        &mut self,
-        v: &mut Volume<'_>,
-        inherited: &Inheritance,
-        before: &mut PatchIds,
-    ) -> BlockNumber {
-        let mut placed = PatchIds::new();
-        let block = self.place_block(v, &inherited.block, &mut placed);
-        before.extend_from_slice(wait_for_all(Rule::InodeAfterInheritedAttributes, &placed));
-        block
-    }
-
-    /// `chmod` of an inode with an access control list changes the list too.
-    pub(crate) fn gather_acl_mode(
-        &mut self,
-        v: &mut Volume<'_>,
-        number: InodeNumber,
-        inode: &Inode,
-        permissions: u16,
-    ) -> Step<Option<AttributePlan>> {
-        let Some(value) = self.find_attribute(v, number, inode, INDEX_POSIX_ACL_ACCESS, b"")?
-        else {
-            return Ok(None);
-        };
-        let mut acl = Acl::from_disk(&value).ok_or(BAD_LIST)?;
-        acl.set_mode_bits(permissions);
-        let changed = acl.to_disk();
-        if changed == value {
-            return Ok(None);
-        }
-        self.gather_change(v, number, inode, INDEX_POSIX_ACL_ACCESS, b"", Some(changed))
-            .map(Some)
-    }
 }
 
+/// Whether it is the number of a prefix that names a list.
 fn is_acl(index: u8) -> bool {
     index == INDEX_POSIX_ACL_ACCESS || index == INDEX_POSIX_ACL_DEFAULT
 }

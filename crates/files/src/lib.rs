@@ -23,6 +23,7 @@ pub mod listing;
 mod mode;
 pub mod mounted;
 pub mod named;
+pub mod paths;
 mod pattern;
 pub mod show;
 pub mod size;

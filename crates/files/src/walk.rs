@@ -1,7 +1,8 @@
 //! Walking the trees of an image.
 
 use crate::error::Result;
-use crate::image::{Access, Held, Image, ImagePath, joined, with_files};
+use crate::image::{Access, Held, Image, with_files};
+use crate::paths::{ImagePath, joined};
 use backstitch_vfs::InodeNumber;
 use std::collections::HashSet;
 use std::vec::IntoIter;

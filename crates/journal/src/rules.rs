@@ -57,9 +57,12 @@ backstitch_rules::registry! {
         LoggedContentsThroughLog,
         /// Contents that come after a change of the running transaction are written before it.
         OrderedContentsThroughLog,
-        /// Contents of a run that a transaction waits for wait for that transaction.
+        /// Contents that go into the log stay in the run of contents that the commit record waits
+        /// for: the run waits for that record, and neither is written.
         RunsArePartedForLog,
-        /// A block that the log is about to get is waited for with others of its run.
+        /// A block that a later transaction changes stays in the run of its own one: all of the
+        /// run, and with it the log's tail, waits for the later one, for which the log may have no
+        /// room.
         OriginalsArePartedFromRuns,
         /// Contents of a later transaction join a run that an earlier commit record waits for.
         RunsBelongToOneTransaction,
@@ -113,7 +116,7 @@ backstitch_rules::registry! {
         OnlyCommittedIsReplayed,
         /// An older copy of a block comes home over a newer one.
         NewestCopyComesHome,
-        /// The log is read on behind its tail, once around.
+        /// Recovery goes once around the log and reads on, from its tail again.
         LogEndsOnceAround,
     }
     Whole {

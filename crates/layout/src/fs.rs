@@ -583,9 +583,9 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `Miss` as any operation.
-    fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()>;
+    fn write_counters(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()>;
 
-    /// Everything, [`settle`](Self::settle) included, is on stable storage: marks the image clean.
+    /// Everything, [`write_counters`](Self::write_counters) included, is on stable storage: marks the image clean.
     ///
     /// # Errors
     /// `Miss` as any operation.

@@ -88,7 +88,7 @@ impl LogKind for Jbd2 {
         let Some(report) = recover(site.device, site.log_device, host, now, damage)? else {
             return Ok(None);
         };
-        // A damaged journal whose place nothing tells has been given up.
+        // A damaged journal that cannot be found was given up by the recovery.
         let place = host.place(site.device).ok().flatten();
         let is_missing = site.log_device.is_none() && place.is_some_and(|p| is_outside(&p));
         let why = match is_missing {
@@ -446,7 +446,7 @@ fn found_damaged<'d>(
         let map = map.clone();
         let blocks = JournalDevice::new(device, place.block_bytes, map.clone());
         let tried = Journal::open_damaged(blocks).and_then(|(journal, corrections)| {
-            // Where there is nothing to be replayed, features that cannot be are no hindrance.
+            // An empty log is no hindrance, whatever features it has: nothing is replayed.
             let transactions = match journal.superblock().is_empty() {
                 true => 0,
                 false => {
@@ -550,7 +550,7 @@ impl Recovery<'_> {
             if !self.mark.needed {
                 self.mark.needed = true;
                 self.host.set_recovery(self.device, self.mark)?;
-                // The blocks above were read without the mark.
+                // Looked at again: the blocks above were read before the mark was set.
                 continue;
             }
             self.report.orphans_freed += orphans.freed;

@@ -5,8 +5,7 @@
 //! [`Ordering::ALL`]. The log of a mechanism that has one has a life before a mount, a [`LogKind`],
 //! which the same line names; [`logs`] are all of them. Those above choose a mechanism by the name
 //! that a user gives, by what an image has recorded, or by what they need, and then go by its
-//! [`Promises`]. Depends on all mechanisms; they
-//! know nothing of it.
+//! [`Promises`]. Depends on all mechanisms; they know nothing of it.
 //!
 //! The constants of [`Ordering`] are for tests and measurements, which are about one mechanism.
 //! Other code asks for what it needs: [`usual_for`], [`fastest`], [`in_order`], [`interchangeable`].

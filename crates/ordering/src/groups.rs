@@ -30,7 +30,7 @@
 //! # What need not wait
 //!
 //! What nothing on the disk leads to shows nothing: contents of new blocks, bits of bitmaps,
-//! whatever lies behind a file's end. The layout says so ([`Volume::hide`](crate::Volume::hide)),
+//! whatever lies behind a file's end. The layout says so ([`Volume::hidden`](crate::Volume::hidden)),
 //! and these patches are in no group. The patch that makes them visible (the pointer, the size) is in
 //! the group, and depends on them under every mechanism that keeps order. So the contents of a thousand
 //! appends in a thousand groups go to the disk at once.

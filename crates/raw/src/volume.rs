@@ -411,7 +411,7 @@ impl FileSystem for RawVolume {
 
     fn take_changed(&mut self, _into: &mut Vec<Changed>) {}
 
-    fn settle(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Step<()> {
+    fn write_counters(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Step<()> {
         Ok(())
     }
 

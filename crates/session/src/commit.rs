@@ -11,7 +11,7 @@ use backstitch_layout::{Error as LayoutError, Stop};
 use backstitch_ordering::{CloseError, LogState, Operation};
 
 use crate::drain::Work;
-use crate::stable::Settle;
+use crate::stable::FlushRounds;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{Error, Result, Session};
 
@@ -193,6 +193,6 @@ impl Call for FreeLog {
             None => log.home(store, &mut targets),
         }
         cx.session.has_changed = true;
-        call(Settle::new(targets))
+        call(FlushRounds::new(targets))
     }
 }

@@ -5,7 +5,7 @@ use backstitch_ordering::Operation;
 use backstitch_store::Goal;
 
 use crate::commit::{Commit, FreeLog};
-use crate::stable::Settle;
+use crate::stable::FlushRounds;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{BATCH_BYTES, Result};
 
@@ -151,7 +151,7 @@ impl Drain {
         if !std::mem::replace(&mut self.is_forced, true) && !s.mechanism.writes_with_rollback() {
             let mut all = Vec::new();
             s.store.uncommitted(&mut all);
-            return call(Settle::new(all)).map(Some);
+            return call(FlushRounds::new(all)).map(Some);
         }
         Err(s.stuck())
     }

@@ -26,8 +26,8 @@
 //! | `task` | what all tasks have in common: a stack of calls; `tasks` which there are |
 //! | `commit` | when a transaction ends, and how the log gets room |
 //! | `stable` | flush rounds: what callers wait for, which they share |
-//! | `issue` | what the mechanism wants to be written though nobody waits; `writer` the policy of
-//! write-back |
+//! | `issue` | what the mechanism wants to be written though nobody waits |
+//! | `writer` | the policy of write-back |
 //! | `drain` | deferred work, and everything onto stable storage |
 //! | `reclaim` | the reclaim of what a crash left |
 //! | `life` | the first patches of a mount, and the order in which an unmount ends everything |

@@ -7,7 +7,7 @@ use backstitch_ordering::{Operation, PatchId, Volume};
 
 use crate::drain::Drain;
 use crate::reclaim::{Reclaim, Until};
-use crate::stable::Settle;
+use crate::stable::FlushRounds;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{Result, Session};
 
@@ -20,7 +20,7 @@ const END: &[Part] = &[
     Part::Drain,
     Part::Reclaim,
     Part::Drain,
-    Part::Settle,
+    Part::Counters,
     Part::Drain,
     Part::FinishLog,
     Part::StopLog,
@@ -41,7 +41,7 @@ enum Part {
     /// Reclaims what a crash left.
     Reclaim,
     /// Writes the counters.
-    Settle,
+    Counters,
     /// Empties the log, which says so.
     FinishLog,
     StopLog,
@@ -80,14 +80,14 @@ impl Call for Life {
         while let Some((part, rest)) = self.parts.split_first() {
             self.parts = rest;
             match part {
-                Part::First => return call(Settle::new(std::mem::take(&mut self.first))),
+                Part::First => return call(FlushRounds::new(std::mem::take(&mut self.first))),
                 Part::MarkInUse => return call(Step::new(|fs, v, _| fs.mark_in_use(v))),
                 Part::StartLog => {
                     let is_writable = s.fs.read_only_reason().is_none();
                     if let Some(log) = s.mechanism.log().filter(|_| is_writable) {
                         let started = log.start(&mut s.store, s.volume);
                         s.has_changed = true;
-                        return call(Settle::new(vec![started]));
+                        return call(FlushRounds::new(vec![started]));
                     }
                 }
                 Part::Release => {
@@ -99,10 +99,10 @@ impl Call for Life {
                     let end = cx.clock.now() + self.reclaim_wait;
                     return call(Reclaim::new(Until::Time(end)));
                 }
-                Part::Settle => {
+                Part::Counters => {
                     s.not_unreadable()?;
                     return call(Step::new(|fs, v, now| {
-                        fs.settle(v, now).map(|()| Vec::new())
+                        fs.write_counters(v, now).map(|()| Vec::new())
                     }));
                 }
                 Part::FinishLog => {
@@ -110,7 +110,7 @@ impl Call for Life {
                     if let Some((log, store, volume)) = s.log() {
                         let finished = log.finish(store, volume, now);
                         s.has_changed = true;
-                        return call(Settle::new(vec![finished]));
+                        return call(FlushRounds::new(vec![finished]));
                     }
                 }
                 Part::StopLog => {
@@ -158,7 +158,7 @@ impl Call for Step {
             Err(Stop::Miss) => Ok(Flow::Need(Poll::Read)),
             targets => {
                 (self.is_done, cx.session.has_changed) = (true, true);
-                call(Settle::new(targets?))
+                call(FlushRounds::new(targets?))
             }
         }
     }

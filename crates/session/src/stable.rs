@@ -67,7 +67,7 @@ impl Call for Stable {
                 // batch.
                 let last = s.log_state().map(|log| log.last);
                 let targets = self.targets.iter().copied().chain(last);
-                return call(Settle::new(targets.collect()));
+                return call(FlushRounds::new(targets.collect()));
             }
             AtStable::Committed(began) => s.commit_took = cx.clock.now().saturating_sub(began),
             AtStable::End => return Ok(Flow::Return(came)),
@@ -77,7 +77,7 @@ impl Call for Stable {
         self.count(s, waits);
         if !waits {
             self.at = AtStable::End;
-            return call(Settle::new(std::mem::take(&mut self.targets)));
+            return call(FlushRounds::new(std::mem::take(&mut self.targets)));
         }
         if s.is_committing {
             // Somebody ends the transaction: another commit would end the one after it as well.
@@ -88,7 +88,7 @@ impl Call for Stable {
         if let Some(last) = s.log_state().map(|log| log.last)
             && s.store.graph().is_live(last)
         {
-            return call(Settle::new(vec![last]));
+            return call(FlushRounds::new(vec![last]));
         }
         if !self.has_napped
             && let Some(nap) = s.nap(now)
@@ -108,16 +108,16 @@ impl Call for Stable {
 
 /// Waits until patches that wait for no running transaction are on stable storage, writing what is
 /// needed.
-pub(crate) struct Settle {
+pub(crate) struct FlushRounds {
     /// The patches waited for, until they are entered among the session's wishes.
     targets: Vec<PatchId>,
     ticket: Option<u64>,
     is_leading: bool,
 }
 
-impl Settle {
-    pub(crate) fn new(targets: Vec<PatchId>) -> Settle {
-        Settle {
+impl FlushRounds {
+    pub(crate) fn new(targets: Vec<PatchId>) -> FlushRounds {
+        FlushRounds {
             targets,
             ticket: None,
             is_leading: false,
@@ -125,7 +125,7 @@ impl Settle {
     }
 }
 
-impl Call for Settle {
+impl Call for FlushRounds {
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
         self.stop_leading(cx.session);
         cx.came()?;
@@ -179,7 +179,7 @@ impl Call for Settle {
     }
 }
 
-impl Settle {
+impl FlushRounds {
     fn stop_leading(&mut self, session: &mut Session) {
         if std::mem::take(&mut self.is_leading) {
             (session.has_leader, session.sync_blocks) = (false, 0);

@@ -13,11 +13,12 @@ use crate::watch::Happening;
 /// How often a block that would need a rollback is passed over before it is written with one.
 const PASSES_BEFORE_ROLLBACK: u8 = 2;
 
-/// Blocks below which a round is not worth its flush, if at least half as many more could go with a
-/// rollback...
+/// Blocks of a small round. It is not worth its flush: blocks that need a rollback go with it where
+/// they make it larger by half.
 const SMALL_ROUND: usize = 64;
-/// ...and blocks of a closure from which that holds. A smaller closure is what one file or a few
-/// wait for: its rounds are few, and each block counts.
+/// Blocks of a large closure: rounds are filled up only on the way to such a one. A smaller closure
+/// is what one file or a few wait for. Its rounds are few, and a block that is written with a
+/// rollback and then again costs more than it saves.
 const LARGE_CLOSURE: usize = 16;
 
 /// Where memory fills up, contents of files go alone if they make up 1/`CONTENTS_PART` of a batch.
@@ -59,7 +60,8 @@ pub struct Rounds {
     left: u32,
 }
 
-/// Rounds in which a sync relies on what it remembers. What it overlooks by that waits no longer.
+/// Rounds in which a sync relies on what it remembers, before it looks again for all that it waits
+/// for. What it overlooks is written after these rounds at the latest.
 const ROUNDS_REMEMBERED: u32 = 64;
 
 /// Independent writes, to be followed by one flush.
@@ -570,11 +572,5 @@ impl Store {
     pub fn oldest_change(&self) -> Option<Duration> {
         let since = |index: &u32| self.slots[*index as usize].dirtied;
         self.dirty.iter().map(since).min()
-    }
-
-    /// When the oldest block that could be written expires; `None` where none could.
-    pub fn next_expiry(&self) -> Option<Duration> {
-        let oldest = self.queue.oldest_change();
-        oldest.map(|dirtied| dirtied + self.limits.expire)
     }
 }

@@ -10,7 +10,8 @@ use crate::store::{Slot, Store};
 const CLEAN_PART: u64 = 4;
 /// 1/`ALLOCATOR_PART` of the bound on memory is left to the allocator, for its headers and gaps.
 const ALLOCATOR_PART: u64 = 32;
-/// But at most 1/`ALLOCATOR_PART_MOST` of the limit, where what waits has memory of its own.
+/// The allocator's part is 1/`ALLOCATOR_PART_MOST` of `memory_bytes` at most, also where dirty blocks
+/// raise the bound.
 const ALLOCATOR_PART_MOST: u64 = 8;
 
 /// Bytes of slabs that are kept for writes to come, where memory has this bound.
@@ -87,9 +88,10 @@ impl Store {
         self.free_slots.push(index);
     }
 
-    /// Gives back what the store keeps for blocks that have left. Blocks without changes move to
-    /// the first slots; one with changes stays in its own, and the slots before it as well, until
-    /// the next time. Costs as much as there were blocks at most: call it when many have left.
+    /// Gives back the slots of blocks that have left. Blocks move from the last slots to free ones
+    /// before them, up to the first block that has changes: such a block cannot move, and the slots
+    /// before it stay until the next call. Takes a time proportional to the slots: call it when
+    /// many blocks have left.
     pub fn shrink(&mut self) {
         self.free_slots.sort_unstable_by(|a, b| b.cmp(a));
         while let Some(last) = self.slots.pop() {

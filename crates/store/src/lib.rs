@@ -33,6 +33,7 @@ mod kind;
 mod limits;
 mod places;
 mod queue;
+mod reading;
 mod seal;
 mod space;
 mod stats;

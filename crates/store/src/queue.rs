@@ -70,11 +70,4 @@ impl Queue {
         let places = self.contents.iter().chain(&self.metadata);
         places.map(|(_, slot)| *slot)
     }
-
-    /// Since when the block at the front of either part has been dirty.
-    pub(crate) fn oldest_change(&self) -> Option<Duration> {
-        let fronts = [self.contents.first(), self.metadata.first()];
-        let oldest = fronts.into_iter().flatten().map(|(since, _)| *since).min();
-        oldest.map(Duration::from_nanos)
-    }
 }

@@ -47,8 +47,10 @@ impl Store {
 
     /// Says where `count` blocks from `first` on are: from `there` on in the volume that this one
     /// is on.
-    ///  # Panics Where the volume is on a device, or a block has a place already: a block in use
-    /// must not move.
+    ///
+    /// # Panics
+    /// Where the volume is on a device, or a block has a place already: a block in use must not
+    /// move.
     pub fn place_blocks(&mut self, volume: VolumeId, first: u64, there: u64, count: u64) {
         let space = self.space_mut(volume);
         let next = space.runs.range(first..).next().map(|(at, _)| *at);

@@ -408,7 +408,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         into.append(&mut self.changed);
     }
 
-    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.write_counters(v, now)
     }
 

@@ -116,7 +116,6 @@ impl<F: Format> UnixFs<F> {
     fn plan_tail(&self, v: &mut Volume<'_>, tail: Run, wanted: u32) -> Step<Tail> {
         let units = Units {
             per_block: self.format.units_per_pointer() as u32,
-            bytes: self.format.block_size(),
         };
         let group = self.format.group_of_block(tail.start);
         let first = self.format.group_first_block(group);

@@ -116,23 +116,33 @@ impl Engine {
             wake_discarder: Condvar::new(),
             snapshot: Mutex::new(None),
         });
-        let mut core = engine.core.lock();
-        let begun = engine.drive(&mut core, Task::start(found.first));
-        begun.map_err(|error| match error {
+        engine.begin(Task::start(found.first), options, is_read_only)?;
+        Ok(engine)
+    }
+
+    /// Does what a mount writes first, and starts the threads.
+    fn begin(
+        self: &Arc<Self>,
+        start: Task,
+        options: &MountOptions,
+        is_read_only: bool,
+    ) -> Result<()> {
+        let mut core = self.core.lock();
+        self.drive(&mut core, start).map_err(|error| match error {
             Error::Latched(error) => error.into(),
             error => error,
         })?;
         // These were no callers' waits.
         (core.waits, core.waited_batches) = (0, 0);
         drop(core);
-        *engine.writer.lock() = Some(crate::writer::spawn(&engine));
-        *engine.reclaimer.lock() = crate::reclaim::spawn(&engine);
+        *self.writer.lock() = Some(crate::writer::spawn(self));
+        *self.reclaimer.lock() = crate::reclaim::spawn(self);
         if options.discard && !is_read_only {
-            engine.core.lock().fs.remember_freed(true);
+            self.core.lock().fs.remember_freed(true);
             let rest = Duration::from_secs_f64(options.expire_seconds.clamp(0.01, 1e9));
-            *engine.discarder.lock() = crate::trim::spawn(&engine, rest);
+            *self.discarder.lock() = crate::trim::spawn(self, rest);
         }
-        Ok(engine)
+        Ok(())
     }
 }
 

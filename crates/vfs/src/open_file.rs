@@ -29,7 +29,7 @@ impl OpenFile {
 }
 
 impl Engine {
-    /// Opens a file, for callers that want a loss reported once ([`fsync_open`](Self::fsync_open)).
+    /// Opens a file, for callers that want a loss reported once ([`report_once`](Self::report_once)).
     /// Takes no reference on the inode.
     pub fn open(&self, inode: InodeNumber) -> OpenFile {
         let core = self.core.lock();
@@ -37,16 +37,6 @@ impl Engine {
             inode,
             was_told: AtomicBool::new(core.told_of_loss.contains(&inode)),
         }
-    }
-
-    /// As [`fsync`](Self::fsync), but the failure of the device is reported once for each open
-    /// file.
-    ///
-    /// # Errors
-    /// As [`fsync`](Self::fsync).
-    pub fn fsync_open(&self, file: &OpenFile, data_only: bool) -> Result<()> {
-        let synced = self.fsync(file.inode, data_only);
-        self.report_once(file, synced)
     }
 
     /// Turns the result of an fsync into the one to report for this open file.

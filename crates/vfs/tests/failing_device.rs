@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Fault, FaultKind, FaultLength, Loss};
 use backstitch_formats::usual;
-use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
+use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, OpenFile, Ordering};
 use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 fn disk() -> Disk {
@@ -379,10 +379,11 @@ fn a_loss_is_reported_once_to_each_open_file() {
     let unseen = write_new(&engine, engine.root(), "unseen", &[3; 5000]);
     let [first, second, untouched] = [lost, lost, stable].map(|inode| engine.open(inode));
     fail_next(&disk, FaultKind::Flush, FaultLength::Gone);
-    let is_told = |file| match engine.fsync_open(file, false) {
-        Ok(()) => false,
-        Err(error) => error.errno() == 5,
-    };
+    let is_told =
+        |file: &OpenFile| match engine.report_once(file, engine.fsync(file.inode(), false)) {
+            Ok(()) => false,
+            Err(error) => error.errno() == 5,
+        };
     assert!(is_told(&first));
     assert!(!is_told(&first));
     // A handle that is opened now gets no report, since another one had it.

@@ -7,8 +7,9 @@ use crate::stack;
 use backstitch_device::{BlockDevice, MappedDevice};
 use backstitch_files::error::{Error, Result, USAGE, host, warn_line};
 use backstitch_files::foreign;
-use backstitch_files::image::{DeviceOptions, absolute, default_ordering, now, open_device};
+use backstitch_files::image::{DeviceOptions, default_ordering, now, open_device};
 use backstitch_files::named::Named;
+use backstitch_files::paths::absolute;
 use backstitch_files::show;
 use backstitch_formats::{Layout, Raw};
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
@@ -303,25 +304,7 @@ fn mount_engine(
         },
     )?;
     check_type(image, &*device, layout)?;
-    let journal = match &options.journal_device {
-        None => None,
-        Some(path) if options.maps_log && !options.read_only => {
-            let mapped = MappedDevice::open(path);
-            let mapped = mapped.map_err(|error| Error::at_path("mount", path, error))?;
-            Some(Arc::new(mapped) as Arc<dyn BlockDevice>)
-        }
-        Some(path) => {
-            let opened = DeviceOptions {
-                read_only: options.read_only,
-                unsafe_no_flush: options.unsafe_no_flush,
-                // Two drives do not lose the same.
-                volatile_seed: options.volatile_seed.map(|seed| seed.wrapping_add(1)),
-                flush_delay: options.flush_delay,
-                ..DeviceOptions::default()
-            };
-            Some(open_device("mount", path, opened)?)
-        }
-    };
+    let journal = open_log_device(options)?;
     let described = match &options.stack {
         Some(path) => Some(stack::read("mount", path)?),
         None => None,
@@ -340,6 +323,48 @@ fn mount_engine(
             return Err(Error::at_path("mount", image, why).exit(USAGE));
         }
     };
+    let wanted = mount_options(ordering, options)?;
+    let raw = Raw {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    };
+    let layout: &dyn LayoutKind = match &described {
+        Some(described) => &described.stack,
+        None if options.raw => &raw,
+        None => backstitch_formats::of(&*device).layout(),
+    };
+    // What is no file system of ours is said first.
+    layout
+        .block_bytes(&*device)
+        .map_err(|error| foreign::explained("mount", image, &*device, error))?;
+    mount_point::check_empty(dir, options.non_empty)?;
+    Engine::mount_with_journal(device.clone(), journal, layout, &wanted)
+        .map_err(|error| foreign::explained("mount", image, &*device, error))
+}
+
+/// The device of the log, where that has one of its own.
+fn open_log_device(options: &Options) -> Result<Option<Arc<dyn BlockDevice>>> {
+    let Some(path) = &options.journal_device else {
+        return Ok(None);
+    };
+    if options.maps_log && !options.read_only {
+        let mapped = MappedDevice::open(path);
+        let mapped = mapped.map_err(|error| Error::at_path("mount", path, error))?;
+        return Ok(Some(Arc::new(mapped)));
+    }
+    let opened = DeviceOptions {
+        read_only: options.read_only,
+        unsafe_no_flush: options.unsafe_no_flush,
+        // Two drives do not lose the same.
+        volatile_seed: options.volatile_seed.map(|seed| seed.wrapping_add(1)),
+        flush_delay: options.flush_delay,
+        ..DeviceOptions::default()
+    };
+    open_device("mount", path, opened).map(Some)
+}
+
+/// What the engine is told; where memory has no limit by an option, it follows from the host.
+fn mount_options(ordering: Ordering, options: &Options) -> Result<MountOptions> {
     let mut wanted = MountOptions {
         read_only: options.read_only,
         ordering,
@@ -364,22 +389,7 @@ fn mount_engine(
     if let Some(seconds) = options.reclaim_wait_seconds {
         wanted.reclaim_wait_seconds = seconds;
     }
-    let raw = Raw {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-    };
-    let layout: &dyn LayoutKind = match &described {
-        Some(described) => &described.stack,
-        None if options.raw => &raw,
-        None => backstitch_formats::of(&*device).layout(),
-    };
-    // What is no file system of ours is said first.
-    layout
-        .block_bytes(&*device)
-        .map_err(|error| foreign::explained("mount", image, &*device, error))?;
-    mount_point::check_empty(dir, options.non_empty)?;
-    Engine::mount_with_journal(device.clone(), journal, layout, &wanted)
-        .map_err(|error| foreign::explained("mount", image, &*device, error))
+    Ok(wanted)
 }
 
 /// Whether this process may read an image and not write it.

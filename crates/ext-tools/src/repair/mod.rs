@@ -86,7 +86,7 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         let report = before?;
         let may_preen = !is_damaged && report.may_preen(is_trusted(&superblock::parse(&image)?));
         let settled = match may_preen {
-            true => Some(settle(&mut image, &mut log, options, false)?.0),
+            true => Some(repair_in_rounds(&mut image, &mut log, options, false)?.0),
             false => None,
         };
         let after = settled.map(|survey| survey.report);
@@ -106,7 +106,7 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     if is_damaged {
         superblock::mark_damaged(&mut image)?;
     }
-    let (settled, rounds) = settle(&mut image, &mut log, options, is_damaged)?;
+    let (settled, rounds) = repair_in_rounds(&mut image, &mut log, options, is_damaged)?;
     if settled.facts.is_none() {
         // An image that could not be read to the end stays as it is.
         (image, log) = (Overlay::new(device, UNIT_BYTES), Log::default());
@@ -131,7 +131,7 @@ fn is_trusted(sb: &Superblock) -> bool {
 }
 
 /// Repairs until nothing is left, or nothing helps.
-fn settle(
+fn repair_in_rounds(
     image: &mut Overlay<'_>,
     log: &mut Log,
     options: &Options,
@@ -143,7 +143,7 @@ fn settle(
         is_trusted: !is_damaged && superblock::parse(image).is_ok_and(|sb| is_trusted(&sb)),
         may_lack_lost_and_found: is_damaged,
     };
-    let survey = rounds::settle(&mut rounds, image, log)?;
+    let survey = rounds::repair_in_rounds(&mut rounds, image, log)?;
     Ok((survey, rounds))
 }
 

@@ -1,7 +1,8 @@
 //! `backstitch cat IMAGE:/path`.
 
 use crate::error::{Error, Result, host};
-use crate::image::{Access, Image, ImagePath, with_files};
+use crate::image::{Access, Image, with_files};
+use crate::paths::ImagePath;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 

@@ -1,8 +1,9 @@
 //! `backstitch chmod MODE IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Held, Image, ImagePath};
+use crate::image::{Access, Held, Image};
 use crate::mode::ModeChange;
+use crate::paths::ImagePath;
 use crate::tree::umask;
 use crate::walk::with_trees;
 use backstitch_vfs::{FileType, SetAttributes};

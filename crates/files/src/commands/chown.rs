@@ -1,7 +1,8 @@
 //! `backstitch chown OWNER:GROUP IMAGE:/path`.
 
 use crate::error::{Error, Result};
-use crate::image::{Access, Held, Image, ImagePath};
+use crate::image::{Access, Held, Image};
+use crate::paths::ImagePath;
 use crate::walk::with_trees;
 use backstitch_vfs::{FileType, SetAttributes};
 use std::ffi::OsString;

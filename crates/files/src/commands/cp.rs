@@ -2,8 +2,9 @@
 
 use super::cat;
 use crate::error::{Error, Result, host, warn_line};
-use crate::image::{Access, Image, ImagePath, is_inside, split_last, with_files, with_image};
+use crate::image::{Access, Image, is_inside, with_files, with_image};
 use crate::interrupt::Interrupt;
+use crate::paths::{ImagePath, split_last};
 use crate::tree::{
     Copy, CopyOptions, Existing, HostNode, HostTree, ImageTree, Meta, Preserve, Source, Staged,
     Target, umask,

@@ -1,7 +1,8 @@
 //! `backstitch df IMAGE`.
 
 use crate::error::Result;
-use crate::image::{Access, ImagePath, with_image};
+use crate::image::{Access, with_image};
+use crate::paths::ImagePath;
 use crate::{show, size};
 use backstitch_vfs::FileSystemStatistics;
 use clap::ArgAction;

@@ -1,7 +1,8 @@
 //! `backstitch du IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Held, Image, ImagePath, with_files};
+use crate::image::{Access, Held, Image, with_files};
+use crate::paths::ImagePath;
 use crate::walk::{Order, Visited, walk};
 use crate::{show, size};
 use backstitch_vfs::InodeNumber;

@@ -3,7 +3,8 @@
 mod test;
 
 use crate::error::{Error, Result, host};
-use crate::image::{Access, Held, Image, ImagePath, now, split_last, timestamp, with_files};
+use crate::image::{Access, Held, Image, now, timestamp, with_files};
+use crate::paths::{ImagePath, split_last};
 use crate::pattern::matches;
 use crate::show;
 use crate::walk::{Order, Visited, walk};

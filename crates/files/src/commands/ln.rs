@@ -1,7 +1,8 @@
 //! `backstitch ln TARGET IMAGE:/link`.
 
 use crate::error::{Error, Result};
-use crate::image::{Access, Image, ImagePath, joined, same_image, split_last, with_image};
+use crate::image::{Access, Image, with_image};
+use crate::paths::{ImagePath, joined, same_image, split_last};
 use backstitch_vfs::{FileType, LayoutError, NewInode};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

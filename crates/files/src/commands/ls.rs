@@ -1,7 +1,8 @@
 //! `backstitch ls IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Held, Image, ImagePath, joined, split_last, with_files};
+use crate::image::{Access, Held, Image, with_files};
+use crate::paths::{ImagePath, joined, split_last};
 use crate::walk::{Order, walk};
 use crate::{show, size};
 use backstitch_vfs::{Attributes, FileType};

@@ -1,8 +1,9 @@
 //! `backstitch mkdir IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Image, ImagePath, with_image};
+use crate::image::{Access, Image, with_image};
 use crate::mode::ModeChange;
+use crate::paths::ImagePath;
 use crate::tree::umask;
 use backstitch_vfs::{FileType, LayoutError, NewInode};
 use std::ffi::OsString;

@@ -1,9 +1,8 @@
 //! `backstitch mv IMAGE:/a IMAGE:/b`.
 
 use crate::error::{Error, Result};
-use crate::image::{
-    Access, Image, ImagePath, is_inside, joined, same_image, split_last, with_image,
-};
+use crate::image::{Access, Image, is_inside, with_image};
+use crate::paths::{ImagePath, joined, same_image, split_last};
 use backstitch_vfs::{LayoutError, RenameMode};
 use std::ffi::OsString;
 

@@ -1,7 +1,8 @@
 //! `backstitch rm IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Held, Image, ImagePath, joined, with_files};
+use crate::image::{Access, Held, Image, with_files};
+use crate::paths::{ImagePath, joined};
 use backstitch_vfs::{FileType, InodeNumber, LayoutError};
 use std::collections::HashSet;
 use std::ffi::OsString;

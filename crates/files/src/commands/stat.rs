@@ -1,7 +1,8 @@
 //! `backstitch stat IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Image, ImagePath, with_files};
+use crate::image::{Access, Image, with_files};
+use crate::paths::ImagePath;
 use crate::show;
 use backstitch_vfs::FileType;
 use serde_json::{Value, json};

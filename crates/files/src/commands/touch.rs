@@ -1,7 +1,8 @@
 //! `backstitch touch IMAGE:/path`.
 
 use crate::error::{Error, Result, host};
-use crate::image::{Access, Image, ImagePath, now, timestamp, with_files};
+use crate::image::{Access, Image, now, timestamp, with_files};
+use crate::paths::ImagePath;
 use crate::time;
 use crate::tree::umask;
 use backstitch_vfs::{FileType, NewInode, SetAttributes, Timestamp};

@@ -2,7 +2,8 @@
 
 use super::stat::xattr_value;
 use crate::error::{Error, Result};
-use crate::image::{Access, Held, Image, ImagePath, with_files};
+use crate::image::{Access, Held, Image, with_files};
+use crate::paths::ImagePath;
 use crate::walk::with_trees;
 use crate::{base64, show};
 use backstitch_vfs::SetXattrMode;

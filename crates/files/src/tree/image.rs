@@ -2,7 +2,8 @@
 
 use super::{CAPABILITY, Meta, Preserve, Source, Target, Xattr};
 use crate::error::Result;
-use crate::image::{Held, Image, SYMLINKS_MAX, joined, split_last};
+use crate::image::{Held, Image, SYMLINKS_MAX};
+use crate::paths::{joined, split_last};
 use backstitch_vfs::{
     Allocate, Attributes, Engine, FileType, GroupId, LayoutError, NewInode, RenameMode, Seek,
     SetAttributes, SetXattrMode,

@@ -311,8 +311,8 @@ impl Mechanism for JournalMechanism {
         if is_revoked && holds(Rule::FreedAreRevoked) {
             self.transactions.running.own.revokes.insert(block);
         }
-        // A replay that ends with a closed transaction, not yet committed now, shows the block: the
-        // contents must be there.
+        // After a crash the file may still have the block, if the log ends with a transaction that
+        // is closed and waits for these contents.
         !self.awaited.contains_key(&block) || !holds(Rule::AwaitedContentsAreKept)
     }
 

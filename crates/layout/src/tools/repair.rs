@@ -179,7 +179,7 @@ impl ReplaySuperblock {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn settle(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    pub fn restore_former(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         let Some(former) = &self.former else {
             return Ok(());
         };

@@ -87,7 +87,7 @@ pub trait Rounds {
 ///
 /// # Errors
 /// The device's.
-pub fn settle<R: Rounds>(
+pub fn repair_in_rounds<R: Rounds>(
     repair: &mut R,
     image: &mut Overlay<'_>,
     log: &mut RepairLog,

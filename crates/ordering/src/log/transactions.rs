@@ -236,8 +236,8 @@ impl<R: Default, C> Transactions<R, C> {
     /// stands for them and the hold.
     pub fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
         let hold = self.hold(store);
-        // A file's last change may be known by the empty patch that was made last: in its place
-        // stands what it stands for.
+        // Where the empty patch that was made last is a dependency, the patches that it stands for
+        // take its place.
         let (known, by) = &self.known;
         let is_known = dependencies.contains(by);
         let mut of: Vec<PatchId> = (dependencies.iter().filter(|d| *d != by))

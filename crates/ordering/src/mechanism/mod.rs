@@ -235,9 +235,9 @@ pub trait Mechanism: Send {
         false
     }
 
-    /// A block was freed: a mechanism that copied it must not bring it back. Returns whether
-    /// nothing of it is worth writing any more; not so where the disk may come to show what was
-    /// freed without showing that it was.
+    /// A block was freed: a mechanism that copied it must not bring it back. Returns whether what
+    /// is not written of it may be dropped. Not so where a crash may leave the state before the
+    /// free, in which the block is in use.
     fn forget(&mut self, _block: u64) -> bool {
         true
     }

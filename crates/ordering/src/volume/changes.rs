@@ -333,8 +333,8 @@ impl Volume<'_> {
     /// A block was freed, and nothing on the disk can point to it: what is not written of it need
     /// not be, unless the mechanism says otherwise.
     pub fn discard(&mut self, block: BlockNumber) {
-        // What is in a block whose place is new must be there before the place shows: to a reader
-        // of the file outside the block is not free.
+        // Inside, the block is free. In the file outside it is a block like any other: what is
+        // written there must be on the disk before the file's new pointer to it.
         let is_new = self.store.shown_by(self.id, block.0).is_some();
         if self.mechanism.forget(block.0) && !(is_new && holds(Rule::NewPlaceIsNotForgotten)) {
             self.store.discard(self.id, block.0);
@@ -346,8 +346,8 @@ impl Volume<'_> {
     /// cannot be, or where the block is something else. (Under a journal it never can be: `by` is
     /// the transaction's hold, which is no change of a block.)
     pub fn supersede(&mut self, block: BlockNumber, by: PatchId) {
-        // As with `discard`. Where order is kept `by` comes after the new place, and so cannot make
-        // up for what is in it; without any order it would.
+        // As with `discard`. Where order is kept, `by` comes after the pointer to the new place,
+        // which comes after what is in it, and the graph refuses. Without order it would not.
         let is_new = self.store.shown_by(self.id, block.0).is_some();
         let keeps = self.promises.orders_by_batches && holds(Rule::BatchesAreNotSuperseded);
         if !(keeps || is_new && holds(Rule::NewPlaceIsNotSuperseded)) {

@@ -158,8 +158,8 @@ impl<'a> Volume<'a> {
         graph.is_pending(new.made) && !new.names.is_empty() && are_after
     }
 
-    /// Without these, what the step has changed cannot be found: its patchgroups are not on stable
-    /// storage before they are.
+    /// What the step has changed cannot be found on the disk without these patches: they are parts
+    /// of its patchgroups.
     pub fn reached_by(&mut self, of: &[PatchId]) {
         let heeded = self.heeded(of);
         let of = heeded.as_deref().unwrap_or(of);

@@ -76,7 +76,7 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         let report = before?;
         let settled = match is_damaged || !may_preen(&image, &report)? {
             true => None,
-            false => Some(settle(&mut image, &mut log, options, false)?.0),
+            false => Some(repair_in_rounds(&mut image, &mut log, options, false)?.0),
         };
         let after = settled.map(|survey| survey.report);
         return Outcome::written(image, log, Some(report), after, None);
@@ -96,7 +96,7 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         // From here on nothing tells any more that those were dead.
         superblock::mark_damaged(&mut image)?;
     }
-    let (settled, rounds) = settle(&mut image, &mut log, options, is_damaged)?;
+    let (settled, rounds) = repair_in_rounds(&mut image, &mut log, options, is_damaged)?;
     let losses = match (is_damaged, &settled.facts) {
         (true, Some(after)) => {
             rounds::losses(&rounds, &start, (&image, after), &log, &options.check)?
@@ -129,7 +129,7 @@ fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
 }
 
 /// Repairs until nothing is left, or nothing helps.
-fn settle(
+fn repair_in_rounds(
     image: &mut Overlay<'_>,
     log: &mut Log,
     options: &Options,
@@ -140,7 +140,7 @@ fn settle(
         // Before the first step changes the superblock.
         is_trusted: !is_damaged && fsck::superblock::find(image)?.is_left_in_order(),
     };
-    let survey = rounds::settle(&mut rounds, image, log)?;
+    let survey = rounds::repair_in_rounds(&mut rounds, image, log)?;
     Ok((survey, rounds))
 }
 

@@ -28,8 +28,6 @@ pub const SF_ARCHIVED: u32 = 0x1_0000;
 pub const SF_IMMUTABLE: u32 = 0x2_0000;
 /// `di_flags`: the system lets it grow only at its end.
 pub const SF_APPEND: u32 = 0x4_0000;
-/// `di_flags`: may not be removed.
-pub const SF_NOUNLINK: u32 = 0x10_0000;
 /// `di_flags`: a snapshot of the file system.
 pub const SF_SNAPSHOT: u32 = 0x20_0000;
 

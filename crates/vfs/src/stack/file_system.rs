@@ -632,9 +632,9 @@ impl FileSystem for Stacked {
         }
     }
 
-    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.members.now = now;
-        self.each(v, |fs, v| fs.settle(v, now))
+        self.each(v, |fs, v| fs.write_counters(v, now))
     }
 
     fn mark_clean(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {

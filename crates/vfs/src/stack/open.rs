@@ -144,7 +144,7 @@ impl<'o, 'v> Opening<'o, 'v> {
     }
 
     /// Repeats the steps of `body` until what they read is in memory.
-    fn settled<T>(
+    fn until_read<T>(
         &mut self,
         mut body: impl FnMut(&mut Members, &mut Volume<'_>) -> Step<T>,
     ) -> Result<T> {
@@ -163,7 +163,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         plan: &StackVolume,
     ) -> Result<(Box<dyn FileSystem>, Option<Above>)> {
         let (device, request) = (self.device, self.request);
-        let opened = self.settled(|_, v| plan.layout.open(v, device, request))?;
+        let opened = self.until_read(|_, v| plan.layout.open(v, device, request))?;
         let block_bytes = self.members.block_bytes;
         let kind = default_ordering(device, None, plan.layout)?;
         self.infos.push(VolumeInfo {
@@ -193,7 +193,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             return Ok(());
         }
         let marked =
-            self.settled(|members, v| members.call(index, v, |fs, v| fs.mark_in_use(v)))?;
+            self.until_read(|members, v| members.call(index, v, |fs, v| fs.mark_in_use(v)))?;
         self.v.write_now(self.device, &marked)?;
         let Some(above) = &mut self.members.all[index].above else {
             return Ok(());
@@ -234,7 +234,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         let names: Vec<&[u8]> = (path.path.split(|b| *b == b'/'))
             .filter(|name| !name.is_empty())
             .collect();
-        self.settled(|members, v| {
+        self.until_read(|members, v| {
             members.call(host, v, |fs, v| {
                 let mut inode = fs.root();
                 for name in &names {
@@ -270,14 +270,14 @@ impl<'o, 'v> Opening<'o, 'v> {
             return Err(Error::Unsupported(what));
         }
         let volume =
-            self.settled(|members, v| members.call(file.volume, v, |_, v| Ok(v.add_volume())))?;
+            self.until_read(|members, v| members.call(file.volume, v, |_, v| Ok(v.add_volume())))?;
         let mut parts = vec![self.part(file, 0)?];
         if let Some(path) = &plan.journal {
             parts.push(self.part(path, parts[0].blocks)?);
         }
         for part in &parts {
             let part = part.clone();
-            self.settled(|members, v| members.learn(&part, v, volume, 0, part.blocks))?;
+            self.until_read(|members, v| members.learn(&part, v, volume, 0, part.blocks))?;
         }
         let mut above = Above {
             mechanism: make_without_log(),
@@ -310,21 +310,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             ..self.request.clone()
         };
         let home = self.as_device(plan, &above, 0, is_read_only)?;
-        let opened = loop {
-            let mut inner = (self.v).enter(&mut *above.mechanism, volume, index as u8);
-            let opened = plan.layout.open(&mut inner, &home, &request);
-            let wait_for = inner.leave();
-            self.v.answer_after(wait_for);
-            match opened {
-                Err(Stop::Miss) => {
-                    // As after any step, except that the file system is not among the members yet.
-                    let wanted = self.v.take_places_wanted(volume);
-                    self.give_places(index, plan, &above, &wanted)?;
-                    self.v.read_missing(self.device)?;
-                }
-                opened => break opened.map_err(Stop::into_error)?,
-            }
-        };
+        let opened = self.open_inside((index, plan), &mut above, &home, &request)?;
         let block_bytes = self.members.block_bytes as u32;
         self.infos.push(VolumeInfo {
             layout: opened.file_system.name(),
@@ -335,6 +321,29 @@ impl<'o, 'v> Opening<'o, 'v> {
             recovery_needed: opened.recovery_needed,
         });
         Ok((self.take(plan, opened)?, Some(above)))
+    }
+
+    /// Opens the file system once its volume is there. As after any step, blocks that it misses are
+    /// given places and read; but it is not among the members yet.
+    fn open_inside(
+        &mut self,
+        (index, plan): (usize, &StackVolume),
+        above: &mut Above,
+        home: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Opened> {
+        loop {
+            let mut inner = (self.v).enter(&mut *above.mechanism, above.volume, index as u8);
+            let opened = plan.layout.open(&mut inner, home, request);
+            let wait_for = inner.leave();
+            self.v.answer_after(wait_for);
+            if !matches!(opened, Err(Stop::Miss)) {
+                return opened.map_err(Stop::into_error);
+            }
+            let wanted = self.v.take_places_wanted(above.volume);
+            self.give_places(index, plan, above, &wanted)?;
+            self.v.read_missing(self.device)?;
+        }
     }
 
     /// The blocks that have no place.
@@ -528,7 +537,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         for part in &above.parts {
             let (host, inode) = (part.host, part.inode);
             let mut targets = Vec::new();
-            self.settled(|members, v| {
+            self.until_read(|members, v| {
                 members.call(host, v, |fs, v| {
                     targets.clear();
                     fs.sync_targets(v, inode, true, &mut targets);
@@ -558,7 +567,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             let together = (first..).zip(rest).take_while(|(at, block)| at == *block);
             let run = together.take(MOST_BLOCKS).count();
             let parts = above.parts.clone();
-            self.settled(|members, v| {
+            self.until_read(|members, v| {
                 members.fill_parts(&parts, above.volume, v, first, run as u64)
             })
             .map_err(|error| match error {

@@ -5,7 +5,7 @@ use backstitch_device::write_log::{LogWriter, LoggingDevice};
 use backstitch_device::{FileDevice, OpenOptions};
 use backstitch_files::error::{Error, Result, host};
 use backstitch_files::foreign;
-use backstitch_files::image::absolute;
+use backstitch_files::paths::absolute;
 use backstitch_files::show;
 use backstitch_fuse::disk::{self, MountedDisk};
 use serde_json::{Value, json};

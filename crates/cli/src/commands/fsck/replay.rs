@@ -161,7 +161,7 @@ fn replay_under_another(
     let replays = |on: &dyn BlockDevice, superblock: &ReplaySuperblock| {
         superblock.put(on)?;
         let report = recover(on, inside)?;
-        superblock.settle(on)?;
+        superblock.restore_former(on)?;
         Ok::<_, backstitch_vfs::Error>(report)
     };
     for superblock in superblocks {

@@ -5,7 +5,8 @@
 //! Blocks have eight fragments, of 1024 bytes unless a script says otherwise. The inode maps twelve
 //! blocks, so files end in fragments up to a size of 96 KiB, or 48 KiB with fragments of 512 bytes.
 
-use super::{REMAINS, long_name, own};
+use super::names::long_name;
+use super::{REMAINS, own};
 
 /// The size up to which a file has direct blocks only, with fragments of 512 and of 1024 bytes.
 const DIRECT_ENDS: [u64; 2] = [48 << 10, 96 << 10];

@@ -5,6 +5,7 @@ use backstitch_formats::{Layout, usual};
 use backstitch_layout::tools::{JournalFeatures, Mkfs, MkfsError, MkfsJournal};
 use backstitch_mechanisms::{Ordering, logs, usual_for};
 use backstitch_wafs::Wafs;
+use backstitch_wafs::format::LOG_OFFSET_BYTES;
 
 use crate::device::ForkDevice;
 use crate::image::Fork;
@@ -63,7 +64,7 @@ impl ImageOptions {
     pub fn make_for(&self, ordering: Ordering) -> Result<Fork, MkfsError> {
         match ordering.log_kind() {
             Some(kind) if kind.name() != usual_log() => {
-                let log_bytes = LOG_BLOCKS * u64::from(self.block_bytes);
+                let log_bytes = LOG_OFFSET_BYTES + LOG_BLOCKS * u64::from(self.block_bytes);
                 if ordering.needs_log_device() {
                     let mkfs = Mkfs {
                         features: self.features(ordering),
@@ -155,9 +156,9 @@ impl ImageOptions {
     }
 }
 
-/// Blocks of a log that is no journal: the fewest that mkfs gives one, so that it often wraps around
-/// and an operation may fill it.
-const LOG_BLOCKS: u64 = 72;
+/// Blocks of a log that is no journal, behind its superblocks: the fewest that mkfs gives one, so
+/// that it often wraps around and an operation may fill it.
+const LOG_BLOCKS: u64 = 64;
 
 /// What the usual log is called.
 fn usual_log() -> &'static str {

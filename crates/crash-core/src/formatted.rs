@@ -25,6 +25,9 @@ pub struct ImageOptions {
     pub journal_device: bool,
     /// The features of that journal.
     pub journal_features: JournalFeatures,
+    /// Blocks of a log that is no journal, behind its superblocks: by default the fewest that mkfs
+    /// gives one, so that it often wraps around and an operation may fill it.
+    pub log_blocks: u64,
 }
 
 impl Default for ImageOptions {
@@ -36,6 +39,7 @@ impl Default for ImageOptions {
             features: &[],
             journal_device: false,
             journal_features: JournalFeatures::default(),
+            log_blocks: 64,
         }
     }
 }
@@ -64,7 +68,7 @@ impl ImageOptions {
     pub fn make_for(&self, ordering: Ordering) -> Result<Fork, MkfsError> {
         match ordering.log_kind() {
             Some(kind) if kind.name() != usual_log() => {
-                let log_bytes = LOG_OFFSET_BYTES + LOG_BLOCKS * u64::from(self.block_bytes);
+                let log_bytes = LOG_OFFSET_BYTES + self.log_blocks * u64::from(self.block_bytes);
                 if ordering.needs_log_device() {
                     let mkfs = Mkfs {
                         features: self.features(ordering),
@@ -155,10 +159,6 @@ impl ImageOptions {
         features
     }
 }
-
-/// Blocks of a log that is no journal, behind its superblocks: the fewest that mkfs gives one, so
-/// that it often wraps around and an operation may fill it.
-const LOG_BLOCKS: u64 = 64;
 
 /// What the usual log is called.
 fn usual_log() -> &'static str {

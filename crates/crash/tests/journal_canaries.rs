@@ -28,6 +28,7 @@ const AT_ONCE: ImageOptions = ImageOptions {
     features: &[],
     journal_device: false,
     journal_features: jbd2::ASYNC_COMMIT,
+    log_blocks: 64,
 };
 
 fn campaign(seed: u64, mode: Ordering, image: ImageOptions) -> Campaign {

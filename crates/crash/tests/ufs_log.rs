@@ -3,7 +3,7 @@
 
 mod ufs_use;
 
-use backstitch_crash::{Fork, ForkDevice};
+use backstitch_crash::{Fork, ForkDevice, ImageOptions};
 use backstitch_crash_core::mount::{Mount, Nobody, replayed};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_formats::Layout;
@@ -168,9 +168,14 @@ fn a_copy_of_the_superblock_knows_the_log() {
     }
 }
 
-/// A file system whose power was cut while in use, with a file that only the log has.
+/// A file system whose power was cut while in use, with a file that only the log has: the log is so
+/// long that nothing goes home for its sake.
 fn cut(of: (&str, u32), ordering: Ordering) -> Fork {
-    let mut mount = open(image(of).make_for(ordering).unwrap(), ordering);
+    let image = ImageOptions {
+        log_blocks: 512,
+        ..image(of)
+    };
+    let mut mount = open(image.make_for(ordering).unwrap(), ordering);
     make_file(&mut mount, b"file", 3000);
     flush_root(&mut mount);
     assert_eq!(left(&mount.fork()), Left::InUse);

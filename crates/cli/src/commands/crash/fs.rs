@@ -401,6 +401,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
                 true => one_flush_features(),
                 false => JournalFeatures::default(),
             },
+            ..ImageOptions::default()
         },
         base: None,
         seed: args.seed,

@@ -27,7 +27,7 @@ for target; do
     touch "$started"
     # Inputs are short: they list places in an image, and damages to them.
     longest=300
-    case "$target" in superblock | directory | xattr | journal_format | partition | undo | write_log | answers) longest=5120 ;; esac
+    case "$target" in superblock | directory | ufs_format | xattr | journal_format | partition | undo | write_log | answers) longest=5120 ;; esac
     going=""
     [ -z "${KEEP_GOING:-}" ] || going="-fork=1 -ignore_crashes=1 -ignore_timeouts=1 -ignore_ooms=1"
     limits="-rss_limit_mb=400 -timeout=20"

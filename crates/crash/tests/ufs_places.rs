@@ -97,6 +97,28 @@ fn a_large_file_takes_so_many_blocks_from_one_group() {
     }
 }
 
+/// The indirect blocks of files are where the superblock keeps room for metadata, and not between
+/// their contents.
+#[test]
+fn contents_lie_one_behind_the_other() {
+    const BLOCKS: u64 = 16;
+    for kind in ["ufs1", "ufs2"] {
+        let mut mount = open(four_groups(kind), Ordering::SOFT);
+        let sb = superblock_of(&mount.fork());
+        let kept = u64::from(sb.metadata_fragments());
+        assert!(kept > 0);
+        let mut next = sb.group_data(GroupNumber(0)) + kept;
+        for name in ["one", "two", "three"] {
+            let inode = make_file(&mut mount, name.as_bytes(), (BLOCKS * BLOCK) as usize);
+            for (start, len) in runs(&mut mount, inode, BLOCKS) {
+                assert_eq!(start, next, "{kind}: {name}");
+                next += len;
+            }
+        }
+        closed(mount);
+    }
+}
+
 /// Single free blocks near the inode are left alone where another group has as many together as are
 /// wanted.
 #[test]
@@ -111,6 +133,17 @@ fn blocks_that_lie_together_are_worth_another_group() {
             let inode = make_file(&mut mount, name.as_bytes(), (FILLER * BLOCK) as usize);
             fillers.push(inode);
             if !is_near(&runs(&mut mount, inode, FILLER)) {
+                break;
+            }
+        }
+        // What is kept for metadata too.
+        for number in 0.. {
+            let inode = make_file(
+                &mut mount,
+                format!("short{number}").as_bytes(),
+                BLOCK as usize,
+            );
+            if !is_near(&runs(&mut mount, inode, 1)) {
                 break;
             }
         }

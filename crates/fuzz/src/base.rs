@@ -28,7 +28,7 @@ use backstitch_vfs::{
 use zerocopy::IntoBytes;
 
 use crate::Input;
-use crate::places::Places;
+use crate::places::{Places, What};
 
 pub mod ufs;
 
@@ -97,6 +97,11 @@ impl Base {
     /// For each kind of places, how many there are.
     pub fn places(&self) -> impl Iterator<Item = usize> {
         self.places.kinds.iter().map(|(_, places)| places.len())
+    }
+
+    /// The parts that hold this.
+    pub(crate) fn holding(&self, what: What) -> &[Range<u64>] {
+        self.places.holding(what)
     }
 
     /// A meaningful part of the image, chosen by one byte for its kind and one for its number.

@@ -2,6 +2,7 @@
 //! every kind of place.
 
 mod answers;
+mod ufs;
 
 use std::path::Path;
 
@@ -30,6 +31,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     for (number, base) in base::ufs::all().iter().enumerate() {
         seeds.extend(damages(["ufs_fsck", "ufs_mount"], number as u8, base));
+        seeds.extend(ufs::of_base(number as u8, base));
     }
     seeds.extend(replays());
     seeds.extend(acls());

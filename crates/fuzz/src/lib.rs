@@ -95,6 +95,10 @@ pub const TARGETS: &[Target] = &[
         run: targets::answers::run,
     },
     Target {
+        name: "ufs_format",
+        run: targets::ufs_format::run,
+    },
+    Target {
         name: "ufs_fsck",
         run: targets::ufs_fsck::run,
     },

@@ -3,7 +3,7 @@
 use backstitch_layout::{BlockNumber, GroupNumber, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_store::BlockKind;
-use backstitch_unixfs::bitmap::Bits;
+use backstitch_unixfs::bitmap::{self, Bits};
 use backstitch_unixfs::read_bits;
 
 use crate::format::group::{Derived, Maps, RawSummaryCounts, offset as group_offset};
@@ -132,8 +132,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
     pub(crate) fn derive(&self, v: &mut Volume<'_>, group: GroupNumber) -> Step<FromMaps> {
         let bytes = read_bits(v, &self.group_blocks(group))?.into_owned();
         let cg = CylinderGroup::parse(&self.sb, group, &bytes).map_err(from_format)?;
-        let used = (0..self.sb.inodes_per_group).filter(|index| cg.is_inode_used(*index));
-        let free_inodes = self.sb.inodes_per_group - used.count() as u32;
+        let inodes = self.sb.inodes_per_group as usize;
+        let free_inodes = bitmap::count_zeros(cg.inode_map(), inodes) as u32;
         let derived = Derived::of(&self.sb, cg.fragment_map(), cg.fragments);
         let maps = cg.maps;
         let counts = RawSummaryCounts {

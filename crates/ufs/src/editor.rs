@@ -127,8 +127,7 @@ impl<const BIG: bool> backstitch_unixfs::format::InodeEditor for InodeEditor<BIG
 
     fn differing(&self, old: &[u8]) -> Option<Range<usize>> {
         let new = self.bytes();
-        let first = new.iter().zip(old).position(|(new, old)| new != old)?;
-        let last = new.iter().zip(old).rposition(|(new, old)| new != old)?;
+        let (first, last) = first_and_last(new, old)?;
         let mut start = field_at(self.version, first).start;
         let end = field_at(self.version, last).end;
         // To a checker a pointer past the end is damage, and what made the file long enough for it
@@ -243,6 +242,20 @@ fn field_at(version: Version, at: usize) -> Range<usize> {
     start..start + bytes
 }
 
+/// The first and the last byte that differ. Words are compared first: most are the same.
+fn first_and_last(new: &[u8], old: &[u8]) -> Option<(usize, usize)> {
+    const WORD: usize = 8;
+    let (new, old) = (new.as_chunks::<WORD>().0, old.as_chunks::<WORD>().0);
+    let mut words = new.iter().zip(old);
+    let first = words.clone().position(|(new, old)| new != old)?;
+    let last = words.rposition(|(new, old)| new != old)?;
+    let bits = |word: usize| u64::from_le_bytes(new[word]) ^ u64::from_le_bytes(old[word]);
+    Some((
+        first * WORD + bits(first).trailing_zeros() as usize / 8,
+        last * WORD + WORD - 1 - bits(last).leading_zeros() as usize / 8,
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +269,16 @@ mod tests {
         assert_eq!(editor.differing(old), None);
         edit(&mut editor);
         editor.differing(old).unwrap()
+    }
+
+    #[test]
+    fn words_that_are_the_same_are_passed_over() {
+        for (first, last) in [(0, 0), (3, 5), (7, 8), (9, 127), (127, 127), (0, 127)] {
+            let mut new = [1; 128];
+            (new[first], new[last]) = (2, 3);
+            assert_eq!(first_and_last(&new, &[1; 128]), Some((first, last)));
+        }
+        assert_eq!(first_and_last(&[1; 128], &[1; 128]), None);
     }
 
     #[test]

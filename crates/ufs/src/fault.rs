@@ -21,20 +21,6 @@ pub(crate) enum InodeFault {
     RootNoDirectory,
 }
 
-/// What is wrong with extended attributes.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub(crate) enum AttributesFault {
-    /// More bytes than the inode has blocks for.
-    #[error("{bytes} bytes do not fit into two blocks")]
-    TooLong { bytes: u32 },
-    /// A block that no attributes can be in.
-    #[error("block {block} cannot be an inode's")]
-    NoBlock { block: u64 },
-    /// One that does not fit into the bytes that there are.
-    #[error("the one at byte {at} leads past the end")]
-    PastEnd { at: usize },
-}
-
 /// What is wrong with the file that a log of operations is in.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum LogFault {

@@ -4,7 +4,9 @@ use backstitch_layout::{BlockNumber, GroupNumber};
 use backstitch_ordering::PatchId;
 
 use crate::format::Superblock;
-use crate::format::group::{GroupHeader, Maps, RawSummaryCounts, Rotors};
+use crate::format::group::{
+    FRAGMENTS_MAX, GroupHeader, Maps, RawSummaryCounts, Rotors, fragment_runs, full_block,
+};
 
 /// What is known of one group.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,9 @@ pub(crate) struct Group {
     pub(crate) initialised: PatchId,
     /// No run of free blocks is longer than this; `u32::MAX` where nobody has looked.
     pub(crate) longest_run: u32,
+    /// Runs of free fragments within blocks that are partly used, by their length; `None` where
+    /// nobody has looked. They are those of the map, whatever the header counts.
+    pub(crate) fragment_sums: Option<[u32; FRAGMENTS_MAX]>,
     pub(crate) rotors: Rotors,
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
@@ -39,6 +44,8 @@ pub(crate) struct Group {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) list: Vec<Group>,
+    /// Fragments that files can have.
+    data_fragments: u64,
     free_fragments: u64,
     /// Blocks of which all fragments are free.
     free_blocks: u64,
@@ -49,7 +56,10 @@ pub(crate) struct Groups {
 impl Groups {
     /// Takes the headers' counts for true.
     pub(crate) fn new(sb: &Superblock, headers: &[GroupHeader]) -> Groups {
-        let mut groups = Groups::default();
+        let mut groups = Groups {
+            data_fragments: data_fragments(sb),
+            ..Groups::default()
+        };
         for header in headers {
             let counts = header.summary;
             let whole = u64::from(counts.free_blocks) * u64::from(sb.fragments_per_block);
@@ -68,6 +78,7 @@ impl Groups {
                 initialised_inodes: header.initialised_inodes,
                 initialised: PatchId::COMMITTED,
                 longest_run: u32::MAX,
+                fragment_sums: None,
                 rotors: header.rotors,
                 first_free_inode_hint: 0,
                 contiguous_directories: 0,
@@ -90,11 +101,16 @@ impl Groups {
             g.free_fragments = counts.free_blocks * fragments_per_block + counts.free_fragments;
             g.free_blocks = counts.free_blocks;
             g.free_inodes = counts.free_inodes;
+            g.fragment_sums = None;
             g.is_stale = true;
             self.free_fragments += u64::from(g.free_fragments);
             self.free_blocks += u64::from(counts.free_blocks);
             self.free_inodes += g.free_inodes;
         }
+    }
+
+    pub(crate) fn data_fragments(&self) -> u64 {
+        self.data_fragments
     }
 
     pub(crate) fn free_fragments(&self) -> u64 {
@@ -118,6 +134,25 @@ impl Groups {
             g.longest_run = u32::MAX;
         }
         self.free_blocks += u64::from(count);
+    }
+
+    /// The free fragments of a block, a bit for each, were some and are others now.
+    pub(crate) fn note_fragments(&mut self, group: usize, per_block: u32, was: u8, is: u8) {
+        let Some(sums) = &mut self.list[group].fragment_sums else {
+            return;
+        };
+        let in_part = |free: &u8| *free != full_block(per_block);
+        for (_, length) in Some(was)
+            .filter(in_part)
+            .into_iter()
+            .flat_map(fragment_runs)
+        {
+            let sum = &mut sums[length as usize];
+            *sum = sum.saturating_sub(1);
+        }
+        for (_, length) in Some(is).filter(in_part).into_iter().flat_map(fragment_runs) {
+            sums[length as usize] += 1;
+        }
     }
 
     pub(crate) fn free_inodes(&self) -> u32 {
@@ -185,4 +220,13 @@ impl Groups {
         g.is_stale |= g.directories != directories;
         g.directories = directories;
     }
+}
+
+/// Those behind each group's own, without the summary's.
+fn data_fragments(sb: &Superblock) -> u64 {
+    let groups = GroupNumber::all(sb.groups);
+    let own = groups.map(|group| sb.own_fragments(group));
+    let own: u64 = own.map(|own| own.end - own.start).sum();
+    let summary = sb.summary_fragments();
+    (sb.fragments).saturating_sub(own + (summary.end - summary.start))
 }

@@ -14,7 +14,7 @@ use crate::fault::InodeFault;
 use crate::format::directory::UfsEntries;
 use crate::format::inode::{Offsets, SF_SNAPSHOT, SYMLINK_MAX, encode_device, holds_device};
 use crate::format::superblock::offset;
-use crate::format::{Inode, LINK_MAX, ROOT_INODE, Version};
+use crate::format::{Inode, LINK_MAX, ROOT_INODE, Version, attributes};
 use crate::image::from_format;
 use crate::kinds;
 use crate::state::{Open, UfsFormat};
@@ -206,8 +206,8 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     ) -> Step<Vec<u8>> {
         let inode = fs.read_inode(v, number)?;
         let bytes = fs.format.attribute_bytes(v, number, &inode)?;
-        let all =
-            xattrs::parse(inode.order, &bytes).map_err(|fault| xattrs::corrupt(number, fault))?;
+        let all = attributes::parse(inode.order, &bytes)
+            .map_err(|fault| xattrs::corrupt(number, fault))?;
         let found = all.iter().find(|attribute| attribute.is(name));
         Ok(found.ok_or(Error::NoAttribute)?.value.to_vec())
     }
@@ -215,8 +215,8 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
     fn list_xattrs(fs: &mut Open<BIG>, v: &mut Volume<'_>, number: InodeNumber) -> Step<Vec<u8>> {
         let inode = fs.read_inode(v, number)?;
         let bytes = fs.format.attribute_bytes(v, number, &inode)?;
-        let all =
-            xattrs::parse(inode.order, &bytes).map_err(|fault| xattrs::corrupt(number, fault))?;
+        let all = attributes::parse(inode.order, &bytes)
+            .map_err(|fault| xattrs::corrupt(number, fault))?;
         let mut names = Vec::new();
         for attribute in all {
             attribute.push_name(&mut names);

@@ -2,14 +2,18 @@
 //! a file's inode beside its directory's, its contents in whole blocks one behind the other, and
 //! its last fragments in a block that others have begun.
 
+use std::ops::Range;
+
 use backstitch_layout::{BlockNumber, Error, GroupNumber, InodeNumber, Step, Structure};
 use backstitch_ordering::Volume;
-use backstitch_unixfs::bitmap::Marks;
-use backstitch_unixfs::format::{Picks, Space};
+use backstitch_unixfs::bitmap;
+use backstitch_unixfs::format::{Picks, Purpose, Space};
 use backstitch_unixfs::{Fault, Run, read_bits};
 
 use crate::fault::InodeFault;
-use crate::format::group::{FRAGMENTS_MAX, offset};
+use crate::format::group::{
+    Derived, FRAGMENTS_MAX, block_fragments, fragment_runs, full_block, offset,
+};
 use crate::format::{ROOT_INODE, Version};
 use crate::kinds;
 use crate::rules::{Rule, wait_for_all};
@@ -24,6 +28,7 @@ struct Wanted<'p> {
     fragments: u32,
     /// Fewer than these are not worth taking.
     least: u32,
+    purpose: Purpose,
     picks: &'p Picks,
 }
 
@@ -34,6 +39,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
+        purpose: Purpose,
         goal: BlockNumber,
         want: u64,
         picks: &Picks,
@@ -59,6 +65,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
                     goal: (group == home.index()).then_some(goal),
                     fragments: want,
                     least,
+                    purpose,
                     picks,
                 };
                 if let Some(run) = self.place_run_in(v, group, wanted)? {
@@ -129,35 +136,128 @@ impl<const BIG: bool> UfsFormat<BIG> {
         Ok(run)
     }
 
+    /// Whether all that is wanted is free from a fragment of the group on. Most runs go on where the
+    /// last one ended, and this looks at no more of the map than that.
+    fn is_run_free(
+        &self,
+        v: &mut Volume<'_>,
+        group: usize,
+        from: u32,
+        wanted: Wanted<'_>,
+    ) -> Step<bool> {
+        let end = from + wanted.fragments;
+        if wanted.fragments < self.sb.fragments_per_block
+            || end > self.groups.list[group].fragments
+            || !wanted.picks.0.is_empty()
+        {
+            return Ok(false);
+        }
+        let all = self.block_bits(GroupNumber::at(group));
+        let (bits, base) = self.narrowed(&all, from, end);
+        let bytes = read_bits(v, &bits)?;
+        let (from, end) = ((from - base) as usize, (end - base) as usize);
+        Ok(bits.marks(&bytes).first_used(from, end).is_none())
+    }
+
+    /// Where less than a block is wanted: the place that a search in the whole group finds, for most
+    /// such searches. Each block of the map is looked at by itself, where it is. `None` also where
+    /// nothing is known of the group yet, or a block of the map is not in memory.
+    fn tail_by_blocks(
+        &self,
+        v: &mut Volume<'_>,
+        group: usize,
+        from: u32,
+        wanted: Wanted<'_>,
+    ) -> Step<Option<u32>> {
+        let (g, per_block) = (&self.groups.list[group], self.sb.fragments_per_block);
+        let (Some(sums), true) = (g.fragment_sums, wanted.fragments < per_block) else {
+            return Ok(None);
+        };
+        let all = self.block_bits(GroupNumber::at(group));
+        if !all
+            .block
+            .run(all.blocks)
+            .all(|block| v.peek(block).is_some())
+        {
+            return Ok(None);
+        }
+        let tightest = tightest(&sums, wanted.fragments, per_block);
+        for range in [from..g.fragments, 0..from] {
+            let mut at = range.start;
+            while at < range.end {
+                let (bits, base) = self.narrowed(&all, at, at + 1);
+                let bytes = read_bits(v, &bits)?;
+                let free = self.free_in(group, bytes.get(bits.first_byte..), base, wanted.picks);
+                let end = (base + free.map.len() as u32 * 8).min(range.end);
+                let found = match tightest {
+                    Some(tightest) => free
+                        .tail(wanted.fragments, tightest, at..end)
+                        .filter(|(_, len)| *len == tightest),
+                    None => free.blocks(wanted.fragments, at..end),
+                };
+                if let Some((at, _)) = found {
+                    return Ok(Some(at));
+                }
+                at = end;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The free fragments of a group, of whose map there is a part that begins with a fragment.
+    fn free_in<'a>(
+        &self,
+        group: usize,
+        map: Option<&'a [u8]>,
+        base: u32,
+        picks: &'a Picks,
+    ) -> Free<'a> {
+        Free {
+            map: map.unwrap_or(&[]),
+            base,
+            first: self.sb.group_start(GroupNumber::at(group)),
+            fragments: self.groups.list[group].fragments,
+            per_block: self.sb.fragments_per_block,
+            picks,
+        }
+    }
+
     /// Free fragments of a group: where they begin, counted in it, and how many there are.
     fn find_in_group(
-        &self,
+        &mut self,
         v: &mut Volume<'_>,
         group: usize,
         wanted: Wanted<'_>,
     ) -> Step<Option<(u32, u32)>> {
         let bits = self.block_bits(GroupNumber::at(group));
+        let from = self.begins_at(group, wanted);
+        let from = from - from % self.sb.fragments_per_block;
+        if self.is_run_free(v, group, from, wanted)? {
+            return Ok(Some((from, wanted.fragments)));
+        }
+        if let Some(at) = self.tail_by_blocks(v, group, from, wanted)? {
+            return Ok(Some((at, wanted.fragments)));
+        }
         let bytes = read_bits(v, &bits)?;
-        let first = self.sb.group_start(GroupNumber::at(group));
-        let free = Free {
-            marks: bits.marks(&bytes),
-            first,
-            fragments: self.groups.list[group].fragments,
-            per_block: self.sb.fragments_per_block,
-            picks: wanted.picks,
-        };
-        let rotors = &self.groups.list[group].rotors;
-        let from = match wanted.goal {
-            Some(goal) => goal.0.saturating_sub(first).min(free.fragments.into()) as u32,
-            None if wanted.fragments < free.per_block => rotors.fragment,
-            None => rotors.block,
-        };
-        let from = from - from % free.per_block;
+        let free = self.free_in(group, bytes.get(bits.first_byte..), 0, wanted.picks);
         let end = free.fragments;
         Ok(if wanted.fragments < free.per_block {
             // A place that others have begun first, the tightest one; then a whole block.
-            free.tail(wanted.fragments, from..end)
-                .or_else(|| free.tail(wanted.fragments, 0..from))
+            let sums = &mut self.groups.list[group].fragment_sums;
+            let sums = sums.get_or_insert_with(|| {
+                Derived::of(&self.sb, free.map, free.fragments).fragment_sums
+            });
+            let tightest = tightest(sums, wanted.fragments, free.per_block);
+            let tail = |range| free.tail(wanted.fragments, tightest?, range);
+            let behind = tail(from..end);
+            let found = match behind.filter(|(_, len)| Some(*len) == tightest) {
+                Some(found) => Some(found),
+                None => [behind, tail(0..from)]
+                    .into_iter()
+                    .flatten()
+                    .min_by_key(|(_, len)| *len),
+            };
+            (found.map(|(at, _)| (at, wanted.fragments)))
                 .or_else(|| free.blocks(wanted.fragments, from..end))
                 .or_else(|| free.blocks(wanted.fragments, 0..from))
         } else {
@@ -173,6 +273,30 @@ impl<const BIG: bool> UfsFormat<BIG> {
                 }
             }
         })
+    }
+
+    /// Where a search in a group begins, counted in it. What is kept for metadata is only given to
+    /// contents when nothing else is left: so the indirect blocks of many files lie side by side, and
+    /// not between their contents.
+    fn begins_at(&self, group: usize, wanted: Wanted<'_>) -> u32 {
+        let number = GroupNumber::at(group);
+        let first = self.sb.group_start(number);
+        let data = self.sb.group_data(number);
+        let counted = |place: u64| place.saturating_sub(first) as u32;
+        let contents = counted(data) + self.sb.metadata_fragments();
+        let (g, behind_metadata) = (
+            &self.groups.list[group],
+            wanted.purpose == Purpose::Contents,
+        );
+        let from = match wanted.goal {
+            // Nothing of it is in the group yet.
+            Some(goal) if goal.0 == data && behind_metadata => contents,
+            Some(goal) => counted(goal.0),
+            None if wanted.fragments < self.sb.fragments_per_block => g.rotors.fragment,
+            None if behind_metadata => g.rotors.block.max(contents),
+            None => counted(data),
+        };
+        from.min(g.fragments)
     }
 
     /// Picks a free inode for a name in a directory.
@@ -334,9 +458,18 @@ impl<const BIG: bool> UfsFormat<BIG> {
     }
 }
 
+/// The length of the shortest run of free fragments, in blocks that are partly used, into which so
+/// many go.
+fn tightest(sums: &[u32; FRAGMENTS_MAX], fragments: u32, per_block: u32) -> Option<u32> {
+    (fragments..per_block).find(|length| sums[*length as usize] > 0)
+}
+
 /// The free fragments of a group, but for those that are picked already.
 struct Free<'a> {
-    marks: Marks<'a>,
+    /// A set bit is free.
+    map: &'a [u8],
+    /// The first fragment that the map tells of, a multiple of eight.
+    base: u32,
     /// The group's first fragment.
     first: u64,
     fragments: u32,
@@ -347,50 +480,75 @@ struct Free<'a> {
 impl Free<'_> {
     /// The free fragments of a block, a bit for each.
     fn of_block(&self, start: u32) -> u8 {
-        let is_free = |at: u32| {
-            at < self.fragments
-                && !self.marks.is_used(at as usize)
-                && self
-                    .picks
-                    .end_if_taken(BlockNumber(self.first + u64::from(at)))
-                    .is_none()
-        };
-        (0..self.per_block).fold(0, |bits, k| bits | u8::from(is_free(start + k)) << k)
+        let free = block_fragments(
+            self.map,
+            start - self.base,
+            self.per_block,
+            self.fragments - self.base,
+        );
+        let (first, end) = (
+            self.first + u64::from(start),
+            self.first + u64::from(start + self.per_block),
+        );
+        self.picks.0.iter().fold(free, |free, pick| {
+            let (from, to) = (pick.start.0.max(first), pick.end().0.min(end));
+            match to.checked_sub(from) {
+                None | Some(0) => free,
+                Some(len) => free & !(full_block(len as u32) << (from - first)),
+            }
+        })
     }
 
-    /// Fewer fragments than a block has, in a block of which others are used: of the runs that are
-    /// long enough the first one of the shortest length.
-    fn tail(&self, want: u32, range: std::ops::Range<u32>) -> Option<(u32, u32)> {
-        let whole = crate::format::group::full_block(self.per_block);
+    /// Whether the 64 bits from here on are all free or all used, so that no block there is used in
+    /// part.
+    fn is_even(&self, at: u32) -> bool {
+        const WORD_BYTES: usize = 8;
+        let word = (self.map.get((at - self.base) as usize / 8..))
+            .and_then(|rest| rest.first_chunk::<WORD_BYTES>())
+            .map(|bytes| u64::from_le_bytes(*bytes));
+        match word {
+            Some(0) => true,
+            // What is picked has its bits yet.
+            Some(u64::MAX) => self.picks.0.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Fewer fragments than a block has, in a block of which others are used: the first run that is
+    /// long enough and no longer than the tightest one; else the first one of the shortest length.
+    fn tail(&self, want: u32, tightest: u32, range: Range<u32>) -> Option<(u32, u32)> {
+        let whole = full_block(self.per_block);
         let mut best: Option<(u32, u32)> = None;
-        let mut at = range.start as usize;
-        while let Some(free) = self.marks.first_free(at, range.end as usize) {
-            let start = free as u32 / self.per_block * self.per_block;
-            at = (start + self.per_block) as usize;
-            let bits = self.of_block(start);
-            if bits == whole {
+        let mut start = range.start;
+        while start < range.end {
+            if start.is_multiple_of(u64::BITS) && self.is_even(start) {
+                start += u64::BITS;
                 continue;
             }
-            for (offset, len) in crate::format::group::fragment_runs(bits) {
+            let bits = self.of_block(start);
+            let runs = (bits != whole).then(|| fragment_runs(bits));
+            for (offset, len) in runs.into_iter().flatten() {
                 if len >= want && best.is_none_or(|(_, best)| len < best) {
                     best = Some((start + offset, len));
                 }
             }
-            if best.is_some_and(|(_, len)| len == want) {
+            if best.is_some_and(|(_, len)| len <= tightest) {
                 break;
             }
+            start += self.per_block;
         }
-        best.map(|(at, _)| (at, want))
+        best
     }
 
     /// Whole blocks one behind the other: the first run that is as long as is wanted, else the
     /// longest. Where less than a block is wanted, the beginning of one.
-    fn blocks(&self, want: u32, range: std::ops::Range<u32>) -> Option<(u32, u32)> {
-        let whole = crate::format::group::full_block(self.per_block);
+    fn blocks(&self, want: u32, range: Range<u32>) -> Option<(u32, u32)> {
+        let whole = full_block(self.per_block);
         let mut best: Option<(u32, u32)> = None;
-        let mut at = range.start as usize;
-        while let Some(free) = self.marks.first_free(at, range.end as usize) {
-            let start = (free as u32).next_multiple_of(self.per_block);
+        let mut at = (range.start - self.base) as usize;
+        let last = (range.end - self.base) as usize;
+        while let Some(free) = bitmap::find_set(self.map, at, last) {
+            let start = (free as u32 + self.base).next_multiple_of(self.per_block);
             let mut end = start;
             while end - start < want && end < range.end && self.of_block(end) == whole {
                 end += self.per_block;
@@ -402,7 +560,7 @@ impl Free<'_> {
             if best.is_none_or(|(_, best)| len > best) && len > 0 {
                 best = Some((start, len));
             }
-            at = (end + self.per_block) as usize;
+            at = (end + self.per_block - self.base) as usize;
         }
         best
     }

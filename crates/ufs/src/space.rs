@@ -51,11 +51,11 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
 
     fn reserved_blocks(&self) -> u64 {
         let percent = self.sb.raw.fs_minfree.clamp(0, 100) as u64;
-        self.data_fragments() / 100 * percent
+        self.groups.data_fragments() / 100 * percent
     }
 
     fn overhead_blocks(&self) -> u64 {
-        self.sb.fragments - self.data_fragments()
+        self.sb.fragments - self.groups.data_fragments()
     }
 
     fn inodes_count(&self) -> u32 {
@@ -190,13 +190,13 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
-        _purpose: Purpose,
+        purpose: Purpose,
         goal: BlockNumber,
         want: u64,
         _grows: bool,
         picks: &Picks,
     ) -> Step<Run> {
-        self.place_run(v, inode, goal, want, picks)
+        self.place_run(v, inode, purpose, goal, want, picks)
     }
 
     fn pick_single(
@@ -207,7 +207,7 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     ) -> Step<Option<BlockNumber>> {
         let goal = self.goal_near(inode);
         let block = self.units_per_pointer();
-        let run = self.place_run(v, inode, goal, block, picks)?;
+        let run = self.place_run(v, inode, Purpose::Metadata, goal, block, picks)?;
         Ok((run.len == block).then_some(run.start))
     }
 
@@ -227,7 +227,9 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
             self.groups
                 .take_blocks(part.0, self.whole_free_blocks(v, part));
         }
+        let before = self.cut_blocks(v, run);
         self.flip_fragment_bits(v, run, patches);
+        self.note_fragments(v, &before);
         for (group, first, count) in self.parts(run) {
             self.groups.take_fragments(group, count);
             let rotors = &mut self.groups.list[group].rotors;
@@ -240,7 +242,9 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     }
 
     fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
+        let before = self.cut_blocks(v, run);
         self.flip_fragment_bits(v, run, &mut PatchIds::new());
+        self.note_fragments(v, &before);
         for part @ (group, _, count) in self.parts(run) {
             self.groups.give_fragments(group, count);
             self.groups
@@ -251,9 +255,10 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
     fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()> {
         for (group, first, count) in self.parts(run) {
             let group = GroupNumber::at(group);
-            let bits = self.block_bits(group);
+            let all = self.block_bits(group);
+            let (bits, base) = self.narrowed(&all, first, first + count);
             let bytes = read_bits(v, &bits)?;
-            let (first, end) = (first as usize, (first + count) as usize);
+            let (first, end) = ((first - base) as usize, (first + count - base) as usize);
             if bits.marks(&bytes).first_free(first, end).is_some() {
                 let fault = Fault::RunInUseButFree {
                     start: run.start,
@@ -349,15 +354,6 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
 }
 
 impl<const BIG: bool> UfsFormat<BIG> {
-    /// Fragments that files can have: those behind each group's own, without the summary's.
-    fn data_fragments(&self) -> u64 {
-        let groups = GroupNumber::all(self.sb.groups);
-        let own = groups.map(|group| self.sb.own_fragments(group));
-        let own: u64 = own.map(|own| own.end - own.start).sum();
-        let summary = self.sb.summary_fragments();
-        (self.sb.fragments).saturating_sub(own + (summary.end - summary.start))
-    }
-
     /// That many bits, from a byte of a group's block on.
     fn bits(&self, header: BlockNumber, byte: usize, count: u32, set_is_free: bool) -> Bits {
         let fragment = self.sb.fragment_bytes as usize;
@@ -393,19 +389,70 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// The blocks that a part of a run touches and of which all fragments are free. The maps are in
     /// memory.
     fn whole_free_blocks(&self, v: &Volume<'_>, (group, first, len): Part) -> u32 {
-        let (per_block, fragment) = (self.sb.fragments_per_block, self.sb.fragment_bytes as usize);
-        let bits = self.block_bits(GroupNumber::at(group));
+        let per_block = self.sb.fragments_per_block;
         let blocks = first / per_block..(first + len).div_ceil(per_block);
-        let is_free = |start: &u32| {
-            // A block's bits are in one byte.
-            let byte = bits.first_byte + *start as usize / 8;
-            let map = v.peek(bits.block + (byte / fragment) as u64);
-            let byte = map.map_or(0, |map| map[byte % fragment]);
-            let whole = full_block(per_block);
-            byte >> (start % 8) & whole == whole
+        let is_free =
+            |block: &u32| self.free_in_block(v, group, block * per_block) == full_block(per_block);
+        blocks.filter(is_free).count() as u32
+    }
+
+    /// The free fragments of the block that begins there, a bit for each. The maps are in memory.
+    fn free_in_block(&self, v: &Volume<'_>, group: usize, start: u32) -> u8 {
+        let fragment = self.sb.fragment_bytes as usize;
+        let bits = self.block_bits(GroupNumber::at(group));
+        // A block's bits are in one byte.
+        let byte = bits.first_byte + start as usize / 8;
+        let map = v.peek(bits.block + (byte / fragment) as u64);
+        let byte = map.map_or(0, |map| map[byte % fragment]);
+        byte >> (start % 8) & full_block(self.sb.fragments_per_block)
+    }
+
+    /// The blocks that a run has in part, the first and the last ones of its parts, with their free
+    /// fragments.
+    fn cut_blocks(&self, v: &Volume<'_>, run: Run) -> SmallVec<[(usize, u32, u8); 2]> {
+        let per_block = self.sb.fragments_per_block;
+        let mut cut = SmallVec::new();
+        for (group, first, len) in self.parts(run) {
+            let end = first + len;
+            let [from, to] = [first, end].map(|at| at - at % per_block);
+            if first > from || end < from + per_block {
+                cut.push((group, from, self.free_in_block(v, group, from)));
+            }
+            if end > to && to > from {
+                cut.push((group, to, self.free_in_block(v, group, to)));
+            }
+        }
+        cut
+    }
+
+    /// What [`cut_blocks`](Self::cut_blocks) told has changed.
+    fn note_fragments(&mut self, v: &Volume<'_>, before: &[(usize, u32, u8)]) {
+        for (group, start, was) in before {
+            let is = self.free_in_block(v, *group, *start);
+            let per_block = self.sb.fragments_per_block;
+            self.groups.note_fragments(*group, per_block, *was, is);
+        }
+    }
+
+    /// The part of a group's bits that is in the blocks which hold those from `from` to `to`, and
+    /// the bit with which it begins.
+    pub(crate) fn narrowed(&self, bits: &Bits, from: u32, to: u32) -> (Bits, u32) {
+        let fragment = self.sb.fragment_bytes as usize;
+        let place = |bit: u32| bits.first_byte + bit as usize / 8;
+        let first = place(from) / fragment;
+        let last = place(to.max(from + 1) - 1) / fragment;
+        let first_byte = match first {
+            0 => bits.first_byte,
+            _ => 0,
         };
-        let starts = blocks.map(|block| block * per_block);
-        starts.filter(is_free).count() as u32
+        let narrow = Bits {
+            block: bits.block + first as u64,
+            blocks: (last - first + 1) as u64,
+            first_byte,
+            ..*bits
+        };
+        let skipped = first * fragment + first_byte - bits.first_byte;
+        (narrow, skipped as u32 * 8)
     }
 
     /// A group's counts will be written at the end of the transaction, if there is one.

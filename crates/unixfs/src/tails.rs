@@ -216,7 +216,7 @@ impl<F: Format> UnixFs<F> {
         let old = growth.replaces?;
         let mut contents = Vec::new();
         for unit in old.blocks() {
-            contents.extend(v.peek(unit).into_iter().flat_map(|bytes| bytes.iter()));
+            contents.extend_from_slice(v.peek(unit).map_or(&[], |bytes| &bytes[..]));
         }
         let start = growth.logical * self.block_size() as u64;
         contents.truncate((inode.size() - start) as usize);
@@ -241,7 +241,7 @@ impl<F: Format> UnixFs<F> {
         let mut contents = Vec::new();
         let mut pending: Vec<PatchId> = Vec::new();
         for unit in old.blocks() {
-            contents.extend(v.peek(unit).into_iter().flat_map(|bytes| bytes.iter()));
+            contents.extend_from_slice(v.peek(unit).map_or(&[], |bytes| &bytes[..]));
             v.pending(unit, &mut pending);
         }
         after.extend_from_slice(wait_for_all(Rule::TailHeadAfterPending, &pending));

@@ -173,9 +173,13 @@ impl Core {
         });
         let written_bytes = *written.as_ref().unwrap_or(&0);
         self.note_written(inode, start, written_bytes);
-        let is_kept = !is_long || moved.is_some();
-        let rest = taken.after(written_bytes);
-        self.gathered.taken = (is_kept || !rest.bytes().is_empty()).then_some(rest);
+        let is_whole = written_bytes == taken.bytes().len();
+        self.gathered.taken = match moved {
+            // They do not move again.
+            Some(moved) if !is_whole => Some(moved.after(written_bytes)),
+            None if is_long && is_whole => None,
+            _ => Some(taken.after(written_bytes)),
+        };
         written.map(drop)
     }
 }

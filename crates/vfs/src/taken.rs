@@ -66,9 +66,10 @@ impl Taken {
         (rest.len > 0).then_some(rest)
     }
 
-    /// Whether the slab has little unused room.
+    /// Whether the slab has little unused room. What was written of it before counts as used: blocks
+    /// may have parts of it.
     pub(crate) fn is_nearly_full(&self) -> bool {
-        self.len >= self.slab.len() / 8 * 7
+        self.start + self.len >= self.slab.len() / 8 * 7
     }
 
     /// Makes it empty, for bytes to be written from `offset_bytes` on. `None` where blocks have

@@ -1,15 +1,20 @@
 //! Images of UFS: both versions, both byte orders.
 
+use std::mem::offset_of;
 use std::sync::{Arc, OnceLock};
 
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_formats::{Layout, named};
 use backstitch_layout::tools::{Mkfs, SliceSource};
-use backstitch_layout::{GroupNumber, InodeNumber};
+use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_mechanisms::Ordering;
 use backstitch_ufs::format::inode::{DIRECT_POINTERS, Offsets};
-use backstitch_ufs::format::superblock::{self, AREA_BYTES, READ_BYTES, SUPERBLOCK_BYTES};
-use backstitch_ufs::format::{FormatError, Inode, Superblock, Version, group};
+use backstitch_ufs::format::superblock::{
+    self, AREA_BYTES, FLAG_JOURNAL, FLAG_SOFT_UPDATES, READ_BYTES, SUPERBLOCK_BYTES,
+};
+use backstitch_ufs::format::{
+    FormatError, Inode, RawInode2, Superblock, Version, attributes, group,
+};
 use backstitch_vfs::Engine;
 
 use super::{Base, TIME_SECONDS, fill, mount_options};
@@ -32,6 +37,11 @@ fn make_all() -> Vec<Base> {
         base("ufs2", filled("ufs2", None, 4096)),
         base("ufs2-big-endian", filled("ufs2", Some(big), 8192)),
         base("ufs2-crashed", crashed(filled("ufs2", None, 4096))),
+        base("ufs2-journal", with_journal(filled("ufs2", None, 4096))),
+        base(
+            "ufs2-attributes",
+            with_attributes(filled("ufs2", Some(big), 4096)),
+        ),
     ]
 }
 
@@ -76,6 +86,57 @@ fn crashed((layout, device): Filled) -> Filled {
     (layout, device)
 }
 
+/// The image in use by a FreeBSD whose soft updates keep a journal.
+fn with_journal((layout, device): Filled) -> Filled {
+    let sb = parse(&device);
+    let flags = sb.flags | FLAG_SOFT_UPDATES | FLAG_JOURNAL;
+    let put = |offset: usize, bytes: &[u8]| {
+        let at = sb.place + offset as u64;
+        device.write(at, bytes).expect("a place of it");
+    };
+    put(superblock::offset::FLAGS, &sb.order.bytes_of_u32(flags));
+    put(superblock::offset::CLEAN, &[0]);
+    (layout, device)
+}
+
+/// The image with a file whose contents have become its attributes.
+fn with_attributes((layout, device): Filled) -> Filled {
+    let (sb, bytes) = (parse(&device), device.snapshot());
+    let fragment = u64::from(sb.fragment_bytes);
+    let is_one = |inode: &Inode| {
+        inode.file_type() == Some(FileType::Regular)
+            && (1..=fragment).contains(&inode.size)
+            && inode.pointers[0] != 0
+    };
+    let found = (2..sb.inodes()).find_map(|number| {
+        let at = inode_at(&sb, number);
+        let inode = Inode::parse(sb.version, sb.order, &bytes[at as usize..]).ok()?;
+        is_one(&inode).then_some((at, inode.pointers[0]))
+    });
+    let (at, place) = found.expect("a file of one fragment");
+    let of_user = attributes::encode(sb.order, 1, b"colour", b"blue");
+    let of_system = attributes::encode(sb.order, 2, b"posix1e.acl_access", &[7; 68]);
+    let contents = [of_user, of_system].concat();
+    let put = |at: u64, bytes: &[u8]| device.write(at, bytes).expect("a place of it");
+    put(place * fragment, &contents);
+    let order = sb.order;
+    let field = |offset: usize| at + offset as u64;
+    put(
+        field(offset_of!(RawInode2, di_size)),
+        &order.bytes_of_u64(0),
+    );
+    put(field(offset_of!(RawInode2, di_db)), &order.bytes_of_u64(0));
+    put(
+        field(offset_of!(RawInode2, di_extsize)),
+        &order.bytes_of_u32(contents.len() as u32),
+    );
+    put(
+        field(offset_of!(RawInode2, di_extb)),
+        &order.bytes_of_u64(place),
+    );
+    (layout, device)
+}
+
 fn base(name: &'static str, (layout, device): Filled) -> Base {
     let image = MemoryDevice::from_bytes(device.snapshot());
     without_times(&image);
@@ -87,6 +148,11 @@ fn base(name: &'static str, (layout, device): Filled) -> Base {
     let head = sb.place..sb.place + SUPERBLOCK_BYTES as u64;
     let places = Places::by_use(&*geography, &bytes, head, numbers(&sb, &bytes));
     Base::with_places(name, layout, false, image, places)
+}
+
+/// The superblock of a base image.
+pub fn superblock_of(base: &Base) -> Superblock {
+    parse(&MemoryDevice::from_bytes(base.bytes()))
 }
 
 fn parse(device: &MemoryDevice) -> Superblock {

@@ -13,6 +13,7 @@ pub mod partition;
 pub mod patchgroup;
 pub mod superblock;
 pub mod trace;
+pub mod ufs_format;
 pub mod ufs_fsck;
 pub mod ufs_mount;
 pub mod undo;

@@ -100,3 +100,26 @@ pub enum InodeFault {
         expected: usize,
     },
 }
+
+/// What is wrong with extended attributes.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum AttributesFault {
+    /// More bytes than the inode has blocks for.
+    #[error("{bytes} bytes do not fit into two blocks")]
+    TooLong {
+        /// The bytes.
+        bytes: u32,
+    },
+    /// A block that no attributes can be in.
+    #[error("block {block} cannot be an inode's")]
+    NoBlock {
+        /// The block.
+        block: u64,
+    },
+    /// One that does not fit into the bytes that there are.
+    #[error("the one at byte {at} leads past the end")]
+    PastEnd {
+        /// The byte.
+        at: usize,
+    },
+}

@@ -407,33 +407,50 @@ impl Derived {
             derived.cluster_sums = vec![0; sb.cluster_sums as usize + 1];
             derived.cluster_map = vec![0; blocks_in_map.div_ceil(8)];
         }
-        let mut free_run = 0;
-        for block in 0..fragments.div_ceil(per_block) {
-            let free = block_fragments(fragment_map, block * per_block, per_block, fragments);
-            if free == full_block(per_block) {
-                derived.free_blocks += 1;
-                free_run += 1;
-                if sb.cluster_sums > 0 {
-                    bitmap::set(&mut derived.cluster_map, block as usize);
-                }
-                continue;
-            }
-            derived.end_cluster(&mut free_run);
-            derived.free_fragments += free.count_ones();
-            for (_, length) in fragment_runs(free) {
-                derived.fragment_sums[length as usize] += 1;
-            }
-        }
-        derived.end_cluster(&mut free_run);
+        derived.count(fragment_map, per_block, fragments);
         derived
     }
 
-    fn end_cluster(&mut self, run: &mut usize) {
-        if *run > 0 && !self.cluster_sums.is_empty() {
-            let longest = self.cluster_sums.len() - 1;
-            self.cluster_sums[(*run).min(longest)] += 1;
+    fn count(&mut self, fragment_map: &[u8], per_block: u32, fragments: u32) {
+        let mut cluster = 0..0;
+        let mut block = 0;
+        while block < fragments.div_ceil(per_block) {
+            let same = blocks_alike(fragment_map, block * per_block, per_block, fragments);
+            let free = block_fragments(fragment_map, block * per_block, per_block, fragments);
+            if free == full_block(per_block) {
+                self.free_blocks += same;
+                cluster.end = block + same;
+            } else {
+                self.end_cluster(cluster);
+                self.free_fragments += free.count_ones();
+                for (_, length) in fragment_runs(free) {
+                    self.fragment_sums[length as usize] += 1;
+                }
+                cluster = block + same..block + same;
+            }
+            block += same;
         }
-        *run = 0;
+        self.end_cluster(cluster);
+    }
+
+    /// Counts a run of free blocks.
+    fn end_cluster(&mut self, run: std::ops::Range<u32>) {
+        if !run.is_empty() && !self.cluster_sums.is_empty() {
+            let longest = self.cluster_sums.len() - 1;
+            self.cluster_sums[run.len().min(longest)] += 1;
+            bitmap::set_range(&mut self.cluster_map, run.start as usize, run.end as usize);
+        }
+    }
+}
+
+/// The blocks from a fragment on that are seen at once to be all free or all used: those of 64
+/// fragments, or else one.
+fn blocks_alike(map: &[u8], first: u32, per_block: u32, fragments: u32) -> u32 {
+    let word = (map.get(first as usize / 8..)).and_then(|rest| rest.first_chunk::<8>());
+    let is_even = word.is_some_and(|word| *word == [0; 8] || *word == [0xff; 8]);
+    match is_even && first.is_multiple_of(u64::BITS) && first + u64::BITS <= fragments {
+        true => u64::BITS / per_block,
+        false => 1,
     }
 }
 
@@ -488,6 +505,40 @@ mod tests {
         assert_eq!(of(0xff), [(0, 8)]);
         assert_eq!(of(0b1011_0001), [(0, 1), (4, 2), (7, 1)]);
         assert_eq!(of(0b0110_0000), [(5, 2)]);
+    }
+
+    /// What is seen a word at a time is the same as a block at a time.
+    #[test]
+    fn whole_words_count_like_their_blocks() {
+        // Words that are free, used and neither, then a few bits.
+        let mut map = [[0xff; 16], [0; 16], [0xff; 16]].concat();
+        map.extend([0xff, 0x0f, 0xff, 0xf3, 0xff, 0xff, 0xff, 0xff]);
+        map.extend([0xff; 11]);
+        let bits = map.len() as u32 * 8;
+        for (per_block, fragments) in [1, 2, 4, 8].map(|k| [(k, bits), (k, bits - 5)]).concat() {
+            let mut derived = Derived {
+                cluster_sums: vec![0; 4],
+                cluster_map: vec![0; map.len()],
+                ..Derived::default()
+            };
+            derived.count(&map, per_block, fragments);
+            let blocks = fragments.div_ceil(per_block);
+            let of = |block| block_fragments(&map, block * per_block, per_block, fragments);
+            let whole: Vec<_> = (0..blocks)
+                .map(|b| of(b) == full_block(per_block))
+                .collect();
+            let free: u32 = (0..blocks).map(|block| of(block).count_ones()).sum();
+            let free_blocks = whole.iter().filter(|is| **is).count() as u32;
+            assert_eq!(derived.free_blocks, free_blocks);
+            assert_eq!(derived.free_fragments, free - free_blocks * per_block);
+            for (block, is) in whole.iter().enumerate() {
+                assert_eq!(bitmap::test(&derived.cluster_map, block), *is, "{block}");
+            }
+            let runs = whole.chunk_by(|a, b| a == b).filter(|run| run[0]);
+            let mut sums = vec![0; 4];
+            runs.for_each(|run| sums[run.len().min(3)] += 1);
+            assert_eq!(derived.cluster_sums, sums, "{per_block}");
+        }
     }
 
     #[test]

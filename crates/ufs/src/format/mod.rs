@@ -13,6 +13,7 @@
 //! begins at a multiple of as many. Inodes and groups are `u32`. Sizes are in bytes unless a name
 //! says otherwise.
 
+pub mod attributes;
 pub mod directory;
 pub mod fault;
 pub mod group;

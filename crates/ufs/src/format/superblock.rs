@@ -436,6 +436,14 @@ impl Superblock {
         start..self.group_data(group)
     }
 
+    /// Fragments of whole blocks, from a group's first data on, that are kept for directories and
+    /// indirect blocks as long as there is room behind them.
+    pub fn metadata_fragments(&self) -> u32 {
+        let most = i64::from(self.fragments_per_group / 2);
+        let kept = self.raw.fs_metaspace.clamp(0, most) as u32;
+        kept - kept % self.fragments_per_block
+    }
+
     /// The fragments of the summary array.
     pub fn summary_fragments(&self) -> Range<u64> {
         let length = self.summary_bytes.div_ceil(self.fragment_bytes);

@@ -522,13 +522,15 @@ impl<F: Format> UnixFs<F> {
         let span = n.pow(depth as u32 - 1);
         let mut index = (below - base).div_ceil(span).min(n) as usize;
         while index > 0 {
-            index -= 1;
-            let (unit, at) = self.entry_place(block, index);
-            let entry = self.format.pointer_at(v.read(unit)?, at);
-            if entry == BlockNumber::NONE {
+            let (unit, at) = self.entry_place(block, index - 1);
+            let bytes = v.read(unit)?;
+            let mut before = (0..=at).rev().map(|at| self.format.pointer_at(bytes, at));
+            let Some(behind) = before.position(|entry| entry != BlockNumber::NONE) else {
+                index -= at + 1;
                 continue;
-            }
-            let child_base = base + index as u64 * span;
+            };
+            let entry = self.format.pointer_at(bytes, at - behind);
+            let child_base = base + (index - 1 - behind) as u64 * span;
             let child = self.checked_whole(entry)?;
             // An empty indirect block still counts: it has to be freed with what it could map.
             return Ok(Some(

@@ -23,6 +23,7 @@ pub(crate) fn dispatch(files: &impl Filesystem, parts: &Parts<'_>, sender: Sende
 }
 
 fn answer(files: &impl Filesystem, parts: &Parts<'_>, sender: Sender) {
+    files.received(parts.header.opcode);
     let call = Call {
         files,
         request: Request::new(&parts.header),

@@ -32,6 +32,10 @@ pub trait Filesystem: Send + Sync + 'static {
     /// The `FUSE_…` flags of `INIT` that the file system wants, of those that are offered.
     fn negotiate(&mut self, offer: &Offer) -> u64;
 
+    /// A request has come, whose `FUSE_…` number is `opcode`; what it asks is told after this. See
+    /// [`REQUESTS`](crate::REQUESTS).
+    fn received(&self, opcode: u32) {}
+
     /// The mount is gone, and the last request has been answered.
     fn ended(&self) {}
 

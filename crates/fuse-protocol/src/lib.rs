@@ -39,6 +39,6 @@ pub use filesystem::{Filesystem, Offer};
 pub use fuse_abi::linux as abi;
 pub use mount::{MountOptions, mount};
 pub use notify::Notifier;
-pub use request::{NodeId, Request};
+pub use request::{NodeId, REQUESTS, Request};
 pub use ring::run_anywhere;
 pub use session::{IoUring, Session, SessionOptions, Started, Transport};

@@ -130,6 +130,56 @@ const POLL: u32 = fuse_opcode::FUSE_POLL as u32;
 const SYNCFS: u32 = fuse_opcode::FUSE_SYNCFS as u32;
 pub(crate) const TMPFILE: u32 = fuse_opcode::FUSE_TMPFILE as u32;
 
+/// The kinds of request that a kernel of today sends to a file system of files, by number and name.
+pub const REQUESTS: &[(u32, &str)] = &[
+    (LOOKUP, "lookup"),
+    (FORGET, "forget"),
+    (GETATTR, "getattr"),
+    (SETATTR, "setattr"),
+    (READLINK, "readlink"),
+    (SYMLINK, "symlink"),
+    (MKNOD, "mknod"),
+    (MKDIR, "mkdir"),
+    (UNLINK, "unlink"),
+    (RMDIR, "rmdir"),
+    (RENAME, "rename"),
+    (LINK, "link"),
+    (OPEN, "open"),
+    (READ, "read"),
+    (WRITE, "write"),
+    (STATFS, "statfs"),
+    (RELEASE, "release"),
+    (FSYNC, "fsync"),
+    (SETXATTR, "setxattr"),
+    (GETXATTR, "getxattr"),
+    (LISTXATTR, "listxattr"),
+    (REMOVEXATTR, "removexattr"),
+    (FLUSH, "flush"),
+    (INIT, "init"),
+    (OPENDIR, "opendir"),
+    (READDIR, "readdir"),
+    (RELEASEDIR, "releasedir"),
+    (FSYNCDIR, "fsyncdir"),
+    (GETLK, "getlk"),
+    (SETLK, "setlk"),
+    (SETLKW, "setlkw"),
+    (ACCESS, "access"),
+    (CREATE, "create"),
+    (INTERRUPT, "interrupt"),
+    (BMAP, "bmap"),
+    (IOCTL, "ioctl"),
+    (POLL, "poll"),
+    (BATCH_FORGET, "batch_forget"),
+    (FALLOCATE, "fallocate"),
+    (READDIRPLUS, "readdirplus"),
+    (RENAME2, "rename2"),
+    (LSEEK, "lseek"),
+    (COPY_FILE_RANGE, "copy_file_range"),
+    (SYNCFS, "syncfs"),
+    (TMPFILE, "tmpfile"),
+    (STATX, "statx"),
+];
+
 /// The bytes of `fuse_setxattr_in` without `FUSE_SETXATTR_EXT`, which nobody here asks for.
 pub(crate) const SETXATTR_BYTES: usize = crate::abi::FUSE_COMPAT_SETXATTR_IN_SIZE as usize;
 

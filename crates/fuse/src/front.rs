@@ -6,6 +6,7 @@ use crate::convert::{FOREVER_SECONDS, Nodes, entry, errno, file_attributes};
 use crate::flagged::Flagged;
 use crate::open_files::OpenFiles;
 use crate::privileges::{self, Caller};
+use crate::request_counts::RequestCounts;
 use crate::session::{AccessPolicy, FrontOptions, Invalidator};
 use crate::snapshot::Snapshots;
 use crate::squash::Squash;
@@ -48,6 +49,8 @@ pub(crate) struct Front {
     pub(crate) invalidator: Arc<OnceLock<Invalidator>>,
     /// How requests come, once the mount is there.
     pub(crate) transport: Arc<OnceLock<Transport>>,
+    /// How often what was asked.
+    pub(crate) requests: RequestCounts,
     /// Whether the kernel checks permissions.
     check_permissions: bool,
     /// Whether the kernel may keep written data for itself for a while.
@@ -91,6 +94,7 @@ impl Front {
             flagged: Flagged::default(),
             invalidator: Arc::default(),
             transport: Arc::default(),
+            requests: RequestCounts::default(),
             check_permissions: options.check_permissions,
             umask_is_ours: false,
             no_open: false,

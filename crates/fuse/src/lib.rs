@@ -72,6 +72,7 @@ mod front;
 mod ioctl;
 mod open_files;
 pub mod privileges;
+mod request_counts;
 mod requests;
 mod session;
 mod snapshot;

@@ -58,6 +58,10 @@ impl Filesystem for Front {
         self.choose(offer)
     }
 
+    fn received(&self, opcode: u32) {
+        self.requests.note(opcode);
+    }
+
     fn ended(&self) {
         // Nobody may be waiting any more; then nobody needs to know.
         let _ = self.ended.send(());

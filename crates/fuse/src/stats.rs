@@ -1,6 +1,7 @@
 //! What a mount is asked besides file operations, through extended attributes that are not listed:
 //! its counters, and to write everything.
 
+use crate::request_counts::RequestCounts;
 use backstitch_fuse_protocol::Transport;
 use backstitch_vfs::Engine;
 use serde_json::{Value, json};
@@ -26,6 +27,7 @@ pub(crate) fn document(
     image: &str,
     stack: Option<&str>,
     transport: Option<&Transport>,
+    requests: &RequestCounts,
 ) -> Vec<u8> {
     let mut value = serde_json::to_value(engine.stats()).unwrap_or_default();
     if let Value::Object(members) = &mut value {
@@ -38,6 +40,7 @@ pub(crate) fn document(
         if let Some(transport) = transport {
             members.insert("transport".into(), transport_document(transport));
         }
+        members.insert("requests".into(), requests.document());
         let recovery = serde_json::to_value(engine.recovery());
         members.insert("recovery".into(), recovery.unwrap_or_default());
     }

@@ -38,6 +38,7 @@ impl Front {
                 &self.image,
                 self.stack.as_deref(),
                 self.transport.get(),
+                &self.requests,
             ));
         }
         if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {

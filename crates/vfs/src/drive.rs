@@ -88,7 +88,12 @@ impl Engine {
         if core.session.has_room() {
             return Ok(());
         }
-        self.drive(core, Task::make_room()).map(drop)
+        core.stalls.log.count += 1;
+        let since = self.clock();
+        let made = self.drive(core, Task::make_room());
+        let took = self.clock().saturating_sub(since);
+        core.stalls.log.note(took);
+        made.map(drop)
     }
 
     /// Ends the running transaction. False where it was empty.

@@ -21,7 +21,7 @@ use crate::gathered::Gathered;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
 use crate::snapshot::Snapshot;
-use crate::stats::GroupStats;
+use crate::stats::{GroupStats, StallStats};
 use crate::stream::Streams;
 use crate::under::{self, Listener};
 use crate::{Observer, RecoveryReport, Result, Stats};
@@ -43,9 +43,7 @@ pub(crate) struct Core {
     pub(crate) operations: u64,
     /// Repeated attempts to write a batch, after the first one failed.
     pub(crate) write_retries: u64,
-    /// How often, and how long, an operation waited for memory.
-    pub(crate) throttled: u64,
-    pub(crate) throttled_time: Duration,
+    pub(crate) stalls: StallStats,
     /// Small writes that are kept as bytes, to become patches together with those that follow.
     pub(crate) gathered: Gathered,
     pub(crate) streams: Streams,
@@ -322,6 +320,7 @@ impl Engine {
             waited_batches: core.waited_batches,
             write_retries: core.write_retries,
             memory: core.memory_stats(),
+            stalls: core.stalls,
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             mechanism: (core.mechanism.figures().into_iter())
                 .map(|(name, value)| (name.to_owned(), value))
@@ -375,8 +374,7 @@ impl Core {
             unmounted: false,
             operations: 0,
             write_retries: 0,
-            throttled: 0,
-            throttled_time: Duration::ZERO,
+            stalls: StallStats::default(),
             gathered: Gathered::default(),
             streams: Streams::default(),
             memory_high_bytes: 0,

@@ -81,8 +81,8 @@ pub use observer::Observer;
 pub use open_file::OpenFile;
 pub use options::{LEAST_CACHE_BYTES, MountOptions, RecoveryReport, now};
 pub use stats::{
-    CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats,
-    SyncerStats, UndoStats,
+    CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stall,
+    StallStats, Stats, SyncerStats, UndoStats,
 };
 pub use transfer::{Unsynced, step_bytes};
 pub use under::Under;

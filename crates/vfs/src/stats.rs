@@ -48,6 +48,8 @@ pub struct Stats {
     pub cache: CacheStats,
     /// Buffers, dependencies and deferred work together, and their bound.
     pub memory: MemoryStats,
+    /// Operations that waited until something was written, by cause.
+    pub stalls: StallStats,
     /// Deferred work.
     pub deferred: DeferredStats,
     /// The reclaim of what a crash left.
@@ -135,6 +137,35 @@ pub struct MemoryStats {
     pub throttled: u64,
     /// For how long, all operations together.
     pub throttled_seconds: f64,
+}
+
+/// Operations that had to wait until something was written, by cause. Calls that ask for it (an
+/// `fsync`) are not among them.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StallStats {
+    /// Memory was full of changes that were not on the disk.
+    pub memory: Stall,
+    /// The log of the mechanism was full, or its running transaction.
+    pub log: Stall,
+}
+
+/// Waits of one cause.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Stall {
+    /// How many there were.
+    pub count: u64,
+    /// How long they took together.
+    pub seconds: f64,
+    /// How long the longest took.
+    pub longest_seconds: f64,
+}
+
+impl Stall {
+    pub(crate) fn note(&mut self, took: Duration) {
+        self.seconds += took.as_secs_f64();
+        self.longest_seconds = self.longest_seconds.max(took.as_secs_f64());
+    }
 }
 
 /// Figures of writing out changes that no caller waits for.

@@ -111,7 +111,7 @@ impl Engine {
         if !throttle.must_wait(core) {
             return;
         }
-        core.throttled += 1;
+        core.stalls.memory.count += 1;
         self.will_wait();
         let _ = self.commit(core);
         let since = self.clock();
@@ -121,7 +121,8 @@ impl Engine {
             throttle.waited(core, round.timed_out());
             self.note_held(core);
         }
-        core.throttled_time += self.clock().saturating_sub(since);
+        let took = self.clock().saturating_sub(since);
+        core.stalls.memory.note(took);
     }
 }
 
@@ -132,8 +133,8 @@ impl Core {
             bytes: self.store.memory_bytes(),
             bytes_peak: self.store.stats().memory_bytes_peak,
             patches_bound: self.store.limits().patches,
-            throttled: self.throttled,
-            throttled_seconds: self.throttled_time.as_secs_f64(),
+            throttled: self.stalls.memory.count,
+            throttled_seconds: self.stalls.memory.seconds,
         }
     }
 }

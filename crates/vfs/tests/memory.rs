@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use backstitch_device::{MemoryDevice, SlowFlushDevice};
 use backstitch_formats::usual;
-use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, SetAttributes};
+use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, SetAttributes, Stats};
 use support::{check, new_image, new_inode, write_new};
 
 /// The bound of these mounts.
@@ -46,7 +46,7 @@ impl Disk {
     /// Unmounts, and checks how much memory the mount took.
     fn end(&self, what: &str, engine: &Engine, must_wait: bool) {
         engine.unmount().unwrap();
-        let memory = engine.stats().memory;
+        let Stats { memory, stalls, .. } = engine.stats();
         println!("{what}: {memory:?}, {:?}", self.started.elapsed());
         assert_eq!(memory.bound, BOUND_BYTES);
         assert!(
@@ -55,6 +55,13 @@ impl Disk {
         );
         assert!(!must_wait || memory.throttled > 0, "{what}: {memory:?}");
         assert!(memory.throttled == 0 || memory.throttled_seconds > 0.0);
+        let stall = stalls.memory;
+        assert_eq!(
+            (stall.count, stall.seconds),
+            (memory.throttled, memory.throttled_seconds)
+        );
+        assert!(stall.longest_seconds <= stall.seconds);
+        assert!(stall.longest_seconds * stall.count as f64 >= stall.seconds * 0.99);
         assert!(self.started.elapsed() < HANGS);
         assert!(check(&*self.memory).is_clean());
     }

@@ -131,6 +131,22 @@ const SECTIONS: [(&str, &[Row]); 8] = [
                 "time they waited",
                 Unit::Seconds,
             ),
+            (
+                "stalls.memory.longest_seconds",
+                "the longest of them",
+                Unit::Seconds,
+            ),
+            (
+                "stalls.log.count",
+                "calls that waited for the log",
+                Unit::Count,
+            ),
+            ("stalls.log.seconds", "time they waited", Unit::Seconds),
+            (
+                "stalls.log.longest_seconds",
+                "the longest of them",
+                Unit::Seconds,
+            ),
             ("cache.blocks", "cached blocks", Unit::Count),
             ("cache.bytes", "cached bytes", Unit::Bytes),
             ("cache.bytes_peak", "cached bytes, peak", Unit::Bytes),
@@ -253,6 +269,10 @@ fn as_text(mut counters: Value) -> String {
         });
         sections.push((title, shown.collect()));
     }
+    // Shown as `memory.throttled` and `memory.throttled_seconds`.
+    take(&mut counters, "stalls.memory.count");
+    take(&mut counters, "stalls.memory.seconds");
+    sections.push(("Requests of the kernel", requests(&mut counters)));
     let mut others = Vec::new();
     flatten("", &counters, &mut others);
     sections.push(("Other", others));
@@ -269,6 +289,24 @@ fn as_text(mut counters: Value) -> String {
         }
     }
     text
+}
+
+/// What the kernel asked, the most frequent first, and the sum last.
+fn requests(counters: &mut Value) -> Vec<[String; 2]> {
+    let Some(Value::Object(mut kinds)) = take(counters, "requests") else {
+        return Vec::new();
+    };
+    let total = kinds.remove("total").and_then(|count| count.as_u64());
+    let mut counts: Vec<(String, u64)> = kinds
+        .into_iter()
+        .filter_map(|(kind, count)| Some((kind, count.as_u64()?)))
+        .collect();
+    counts.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));
+    counts.extend(total.map(|count| ("in all".into(), count)));
+    counts
+        .into_iter()
+        .map(|(kind, count)| [kind, show::count(count)])
+        .collect()
 }
 
 /// Takes a nested counter, `patches.live`, out of the document.

@@ -96,6 +96,8 @@ fn usage_errors_are_one_line_and_exit_2() {
         "find a.img -type x",
         "ln x y",
         "mount --frobnicate a.img .",
+        "crash fs -t ufs2 --workload seq:1 --e2fsck 10",
+        "crash fs -t ufs1 --workload seq:1 --kernel 10",
     ] {
         bench.line(line).refused(2);
     }

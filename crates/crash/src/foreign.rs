@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::campaign::Observer;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::replayed;
+use backstitch_formats::Layout;
 
 /// Checks a sample of the states with foreign tools.
 pub struct Foreign {
@@ -24,6 +25,11 @@ pub struct Foreign {
     pub mounted: AtomicU64,
     /// Held during a mount: there are few loop devices.
     loop_device: Mutex<()>,
+}
+
+/// Whether these tools know images of a layout.
+pub fn know(layout: Layout) -> bool {
+    layout.name().starts_with("ext")
 }
 
 impl Foreign {

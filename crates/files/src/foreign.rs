@@ -116,7 +116,8 @@ fn refuse_holding(
         let original = original.and_then(|original| open(original).ok());
         original.is_some_and(|original| uuid(&*original) == there)
     };
-    if there == Some(EXPLORERS_UUID) || is_copy() {
+    // Two images without a UUID are not copies of each other for that.
+    if there == Some(EXPLORERS_UUID) || (there.is_some() && is_copy()) {
         return Ok(());
     }
     let why = format!("it holds {}, which would be overwritten", found.name);

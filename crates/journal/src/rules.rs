@@ -1,4 +1,5 @@
-//! The rules of the journal's module and of its recovery: see [`backstitch_rules`].
+//! The rules of the journal's module and of its recovery: see [`backstitch_rules`]. A name says what
+//! the rule demands, and the line above it what goes wrong without it.
 
 pub(crate) use backstitch_ordering::rules::wait_for_now;
 pub(crate) use backstitch_rules::{holds, implied};

@@ -42,7 +42,7 @@ const ORPHAN_BLOCKS: usize = 1024;
 
 const NO_JOURNAL: &str =
     "the image has no journal: make one with tune2fs -j, or choose another ordering";
-/// For layouts such as UFS, whose images never have one.
+/// For layouts whose images never have one.
 const NO_HOST: &str = "file systems of this type have no journal; choose another ordering";
 const NOT_EMPTY: &str = "its journal is not empty, though the superblock says so: run fsck";
 

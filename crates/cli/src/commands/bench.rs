@@ -93,7 +93,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     figures: figures::FiguresArgs,
     /// The orderings, as mount --ordering takes them: soft is the default; imap runs by default under
-    /// soft and the journals
+    /// all that keep order without a wait at each call and need no second device
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
     ordering: Vec<Ordering>,
     /// The patch optimisations that are on: none, hard, merge, both

@@ -70,7 +70,7 @@ use std::sync::Arc;
   offset=BYTES        where the file system begins in the image
   sizelimit=BYTES     how long it is (default: to the image's end); both are mount(8)'s options for a loop device
   raw                 show the image, whatever it holds, as one file, DIR/volume: writes to it are writes of blocks, which can be
-                      ordered by patchgroups (ordering soft, sync or async)
+                      ordered by patchgroups (an ordering without a log: soft, sync, async, …)
   stack=FILE.toml     mount file systems in files of the image as one tree, as FILE describes (see `backstitch info --stack`)
   flush_ms=MS         make each flush of the device this much slower, for measuring
   volatile=SEED       a simulated drive cache that a kill loses, for tests
@@ -417,7 +417,9 @@ fn check_type(image: &Path, device: &dyn BlockDevice, wanted: Option<Layout>) ->
 /// What only file systems have is refused.
 fn check_raw(ordering: Option<Ordering>, options: &Options) -> Result<()> {
     let wrong = match ordering {
-        Some(ordering) if ordering.has_log() => Some("journals: soft, sync or async expected"),
+        Some(ordering) if ordering.has_log() => {
+            Some("log: an ordering without one is expected, as soft, sync or async")
+        }
         _ if options.stack.is_some() => Some("stacks"),
         _ if options.journal_device.is_some() || options.without_journal => Some("journals"),
         _ => None,

@@ -379,8 +379,7 @@ impl Mutator {
     fn of_lives(&self, random: &mut Random) -> Operation {
         let orderings = interchangeable(self.image.ordering);
         match random.usize(..3) {
-            // Of three mechanisms each has a third of the chances; of two, the first has two
-            // thirds.
+            // The first three have a third of the chances each; of two, the first has two thirds.
             0 => Operation::Remount(Some(orderings[random.usize(..3) % orderings.len()])),
             1 => Operation::Remount(None),
             _ => Operation::Crash(random.u32(..8)),

@@ -382,6 +382,13 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
         );
         return Err(Error::usage(WHAT, why));
     }
+    if (args.e2fsck > 0 || args.kernel > 0) && !backstitch_crash::foreign_tools_know(args.layout) {
+        let why = format!(
+            "--e2fsck and --kernel judge ext2 and ext3, not {}",
+            args.layout.name()
+        );
+        return Err(Error::usage(WHAT, why));
+    }
     let schedules = Schedule::ALL;
     Ok(Campaign {
         ordering,

@@ -34,6 +34,31 @@ impl Bits {
         }
     }
 
+    /// The part of the bits that is in the blocks which hold those from `from` to `to`, and the bit
+    /// with which it begins. Who looks at a few bits need not read, nor copy, all of their blocks.
+    #[inline]
+    pub fn narrowed(&self, from: usize, to: usize, block_bytes: u32) -> (Bits, usize) {
+        if self.blocks == 1 {
+            return (*self, 0);
+        }
+        let block_bytes = block_bytes as usize;
+        let most = self.blocks as usize - 1;
+        let block_of = |bit: usize| ((self.first_byte + bit / 8) / block_bytes).min(most);
+        let (first, last) = (block_of(from), block_of(to.max(from + 1) - 1));
+        let first_byte = match first {
+            0 => self.first_byte,
+            _ => 0,
+        };
+        let narrow = Bits {
+            block: self.block + first as u64,
+            blocks: (last - first + 1) as u64,
+            first_byte,
+            ..*self
+        };
+        let skipped_bytes = first * block_bytes + first_byte - self.first_byte;
+        (narrow, skipped_bytes * 8)
+    }
+
     /// The bits, in the bytes of all their blocks.
     #[inline]
     pub fn marks<'b>(&self, block: &'b [u8]) -> Marks<'b> {
@@ -226,6 +251,37 @@ mod tests {
             assert_eq!(marks.first_free(100, 168), Some(102));
             assert!(marks.used_bytes().eq(used.iter().copied()));
         }
+    }
+
+    #[test]
+    fn a_part_of_the_blocks_has_the_same_bits() {
+        const BLOCK_BYTES: usize = 16;
+        let bits = Bits {
+            block: BlockNumber(7),
+            blocks: 3,
+            first_byte: 11,
+            set_is_free: true,
+        };
+        let bytes: Vec<u8> = (0..3 * BLOCK_BYTES as u32)
+            .map(|byte| (byte * 91 + 37) as u8)
+            .collect();
+        let (all, count) = (bits.marks(&bytes), (3 * BLOCK_BYTES - 11) * 8);
+        for from in 0..count {
+            for to in [from, from + 1, count.min(from + 70)] {
+                let (narrow, base) = bits.narrowed(from, to, BLOCK_BYTES as u32);
+                let at = (narrow.block.0 - 7) as usize;
+                let blocks = at * BLOCK_BYTES..(at + narrow.blocks as usize) * BLOCK_BYTES;
+                let marks = narrow.marks(&bytes[blocks]);
+                let same = |bit: usize| marks.is_used(bit - base) == all.is_used(bit);
+                assert!((from..to).all(same), "{from}..{to}");
+            }
+        }
+        // One bit is in one block, one past the end in none, and bits of one block are all of them.
+        let (last, base) = bits.narrowed(count + 99, count + 99, 16);
+        assert_eq!((last.block.0, last.blocks, base), (9, 1, 21 * 8));
+        assert_eq!(bits.narrowed(40, 40, 16).0.blocks, 1);
+        let alone = Bits::alone(BlockNumber(3));
+        assert_eq!(alone.narrowed(900, 1000, 16), (alone, 0));
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub(crate) struct Group {
     /// Runs of free fragments within blocks that are partly used, by their length; `None` where
     /// nobody has looked. They are those of the map, whatever the header counts.
     pub(crate) fragment_sums: Option<[u32; FRAGMENTS_MAX]>,
+    /// For each of these lengths, fragments between which no such run begins; with 0 for whole free
+    /// blocks. So a search need not go over what others have been over. Kept as long as the sums are.
+    pub(crate) without: [(u32, u32); FRAGMENTS_MAX],
     pub(crate) rotors: Rotors,
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
@@ -38,6 +41,28 @@ pub(crate) struct Group {
     pub(crate) contiguous_directories: u32,
     /// Its counts on the disk are not those of its maps.
     pub(crate) is_stale: bool,
+}
+
+/// Stands for whole free blocks among the lengths of runs.
+pub(crate) const WHOLE_BLOCKS: usize = 0;
+
+impl Group {
+    /// Where a search for runs of this length that begins at `from` can begin as well.
+    pub(crate) fn search_from(&self, length: usize, from: u32) -> u32 {
+        match self.without[length] {
+            (start, end) if (start..end).contains(&from) => end,
+            _ => from,
+        }
+    }
+
+    /// From `from` to `end` no run of this length begins.
+    pub(crate) fn note_without(&mut self, length: usize, from: u32, end: u32) {
+        let known = &mut self.without[length];
+        *known = match (known.0..=known.1).contains(&from) {
+            true => (known.0, known.1.max(end)),
+            false => (from, end),
+        };
+    }
 }
 
 /// All groups.
@@ -51,6 +76,8 @@ pub(crate) struct Groups {
     free_blocks: u64,
     free_inodes: u32,
     directories: u64,
+    /// Inodes that were never used have been found to be other than zeros.
+    pub(crate) has_leftovers: bool,
 }
 
 impl Groups {
@@ -79,6 +106,7 @@ impl Groups {
                 initialised: PatchId::COMMITTED,
                 longest_run: u32::MAX,
                 fragment_sums: None,
+                without: Default::default(),
                 rotors: header.rotors,
                 first_free_inode_hint: 0,
                 contiguous_directories: 0,
@@ -102,6 +130,7 @@ impl Groups {
             g.free_blocks = counts.free_blocks;
             g.free_inodes = counts.free_inodes;
             g.fragment_sums = None;
+            g.without = Default::default();
             g.is_stale = true;
             self.free_fragments += u64::from(g.free_fragments);
             self.free_blocks += u64::from(counts.free_blocks);
@@ -132,13 +161,22 @@ impl Groups {
         g.free_blocks += count;
         if count > 0 {
             g.longest_run = u32::MAX;
+            g.without[WHOLE_BLOCKS] = Default::default();
         }
         self.free_blocks += u64::from(count);
     }
 
-    /// The free fragments of a block, a bit for each, were some and are others now.
-    pub(crate) fn note_fragments(&mut self, group: usize, per_block: u32, was: u8, is: u8) {
-        let Some(sums) = &mut self.list[group].fragment_sums else {
+    /// The free fragments of the block that begins at `start`, a bit for each, were some and are
+    /// others now.
+    pub(crate) fn note_fragments(
+        &mut self,
+        group: usize,
+        start: u32,
+        per_block: u32,
+        (was, is): (u8, u8),
+    ) {
+        let g = &mut self.list[group];
+        let Some(sums) = &mut g.fragment_sums else {
             return;
         };
         let in_part = |free: &u8| *free != full_block(per_block);
@@ -152,6 +190,10 @@ impl Groups {
         }
         for (_, length) in Some(is).filter(in_part).into_iter().flat_map(fragment_runs) {
             sums[length as usize] += 1;
+            let (from, end) = &mut g.without[length as usize];
+            if (*from..*end).contains(&start) {
+                *end = start;
+            }
         }
     }
 
@@ -229,4 +271,62 @@ fn data_fragments(sb: &Superblock) -> u64 {
     let own: u64 = own.map(|own| own.end - own.start).sum();
     let summary = sb.summary_fragments();
     (sb.fragments).saturating_sub(own + (summary.end - summary.start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PER_BLOCK: u32 = 8;
+
+    fn group() -> Groups {
+        let group = Group {
+            header: BlockNumber(0),
+            maps: Maps::default(),
+            fragments: 800,
+            free_fragments: 0,
+            free_blocks: 0,
+            free_inodes: 0,
+            directories: 0,
+            initialised_inodes: 0,
+            initialised: PatchId::COMMITTED,
+            longest_run: u32::MAX,
+            fragment_sums: Some(Default::default()),
+            without: Default::default(),
+            rotors: Rotors::default(),
+            first_free_inode_hint: 0,
+            contiguous_directories: 0,
+            is_stale: false,
+        };
+        Groups {
+            list: vec![group],
+            ..Groups::default()
+        }
+    }
+
+    /// A search passes over what others found to be without such runs, until there is one.
+    #[test]
+    fn what_was_searched_is_passed_over_until_it_changes() {
+        let mut groups = group();
+        let at = |groups: &Groups, from| groups.list[0].search_from(3, from);
+        groups.list[0].note_without(3, 80, 160);
+        groups.list[0].note_without(3, 160, 240);
+        assert_eq!(
+            [72, 80, 160, 232, 240].map(|from| at(&groups, from)),
+            [72, 240, 240, 240, 240]
+        );
+        // Runs of another length, and one in front of it, change nothing.
+        groups.note_fragments(0, 96, PER_BLOCK, (0, 0b11));
+        groups.note_fragments(0, 72, PER_BLOCK, (0, 0b111));
+        assert_eq!(at(&groups, 80), 240);
+        groups.note_fragments(0, 160, PER_BLOCK, (0, 0b1110_0000));
+        assert_eq!([80, 168].map(|from| at(&groups, from)), [160, 168]);
+        // Known from elsewhere on: what was known before is forgotten.
+        groups.list[0].note_without(3, 400, 480);
+        assert_eq!([80, 400].map(|from| at(&groups, from)), [80, 480]);
+        groups.list[0].note_without(WHOLE_BLOCKS, 0, 80);
+        assert_eq!(groups.list[0].search_from(WHOLE_BLOCKS, 8), 80);
+        groups.give_blocks(0, 1);
+        assert_eq!(groups.list[0].search_from(WHOLE_BLOCKS, 8), 8);
+    }
 }

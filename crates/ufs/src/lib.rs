@@ -14,7 +14,7 @@
 //! | `mount` | opening |
 //! | `state` | what an open file system keeps in memory, `groups` of cylinder groups |
 //! | `opened` | an open file system as a [`Format`](backstitch_unixfs::format::Format), `editor` an inode's fields |
-//! | `space` | maps and counters, `place` where new things go, `section` when a file goes on in another group |
+//! | `space` | maps and counters, `place` where new things go, `free` the map that it searches, `section` when a file goes on in another group |
 //! | `rules` | the order rules that only this layout states |
 //! | `counts` | counts and marks on the disk |
 //! | `journal` | a log of operations, before a mount: where it lies, marks about it, the list of orphans |
@@ -24,6 +24,7 @@ mod counts;
 mod editor;
 mod fault;
 pub mod format;
+mod free;
 mod groups;
 mod image;
 mod journal;

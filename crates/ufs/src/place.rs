@@ -2,19 +2,16 @@
 //! a file's inode beside its directory's, its contents in whole blocks one behind the other, and
 //! its last fragments in a block that others have begun.
 
-use std::ops::Range;
-
-use backstitch_layout::{BlockNumber, Error, GroupNumber, InodeNumber, Step, Structure};
-use backstitch_ordering::Volume;
-use backstitch_unixfs::bitmap;
+use backstitch_layout::{BlockNumber, Error, GroupNumber, InodeNumber, Step, Stop, Structure};
+use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Picks, Purpose, Space};
 use backstitch_unixfs::{Fault, Run, read_bits};
 
 use crate::fault::InodeFault;
-use crate::format::group::{
-    Derived, FRAGMENTS_MAX, block_fragments, fragment_runs, full_block, offset,
-};
+use crate::format::group::{Derived, FRAGMENTS_MAX, offset};
 use crate::format::{ROOT_INODE, Version};
+use crate::free::Free;
+use crate::groups::WHOLE_BLOCKS;
 use crate::kinds;
 use crate::rules::{Rule, wait_for_all};
 use crate::state::UfsFormat;
@@ -153,9 +150,10 @@ impl<const BIG: bool> UfsFormat<BIG> {
             return Ok(false);
         }
         let all = self.block_bits(GroupNumber::at(group));
-        let (bits, base) = self.narrowed(&all, from, end);
+        let (from, end) = (from as usize, end as usize);
+        let (bits, base) = all.narrowed(from, end, self.sb.fragment_bytes);
         let bytes = read_bits(v, &bits)?;
-        let (from, end) = ((from - base) as usize, (end - base) as usize);
+        let (from, end) = (from - base, end - base);
         Ok(bits.marks(&bytes).first_used(from, end).is_none())
     }
 
@@ -163,7 +161,7 @@ impl<const BIG: bool> UfsFormat<BIG> {
     /// such searches. Each block of the map is looked at by itself, where it is. `None` also where
     /// nothing is known of the group yet, or a block of the map is not in memory.
     fn tail_by_blocks(
-        &self,
+        &mut self,
         v: &mut Volume<'_>,
         group: usize,
         from: u32,
@@ -182,23 +180,30 @@ impl<const BIG: bool> UfsFormat<BIG> {
             return Ok(None);
         }
         let tightest = tightest(&sums, wanted.fragments, per_block);
+        let length = tightest.map_or(WHOLE_BLOCKS, |length| length as usize);
         for range in [from..g.fragments, 0..from] {
-            let mut at = range.start;
-            while at < range.end {
-                let (bits, base) = self.narrowed(&all, at, at + 1);
+            let g = &self.groups.list[group];
+            let mut at = g.search_from(length, range.start);
+            let mut found = None;
+            while at < range.end && found.is_none() {
+                let (bits, base) = all.narrowed(at as usize, at as usize, self.sb.fragment_bytes);
+                let base = base as u32;
                 let bytes = read_bits(v, &bits)?;
                 let free = self.free_in(group, bytes.get(bits.first_byte..), base, wanted.picks);
                 let end = (base + free.map.len() as u32 * 8).min(range.end);
-                let found = match tightest {
-                    Some(tightest) => free
-                        .tail(wanted.fragments, tightest, at..end)
-                        .filter(|(_, len)| *len == tightest),
+                found = match tightest {
+                    Some(tightest) => free.tail(1 << tightest, tightest, at..end),
                     None => free.blocks(wanted.fragments, at..end),
                 };
-                if let Some((at, _)) = found {
-                    return Ok(Some(at));
-                }
                 at = end;
+            }
+            // What is picked already may be given up yet.
+            if wanted.picks.0.is_empty() {
+                let end = found.map_or(range.end, |(at, _)| at - at % per_block);
+                self.groups.list[group].note_without(length, range.start, end);
+            }
+            if let Some((at, _)) = found {
+                return Ok(Some(at));
             }
         }
         Ok(None)
@@ -248,7 +253,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
                 Derived::of(&self.sb, free.map, free.fragments).fragment_sums
             });
             let tightest = tightest(sums, wanted.fragments, free.per_block);
-            let tail = |range| free.tail(wanted.fragments, tightest?, range);
+            let lengths = u8::MAX << wanted.fragments;
+            let tail = |range| free.tail(lengths, tightest?, range);
             let behind = tail(from..end);
             let found = match behind.filter(|(_, len)| Some(*len) == tightest) {
                 Some(found) => Some(found),
@@ -327,27 +333,40 @@ impl<const BIG: bool> UfsFormat<BIG> {
         if self.groups.list[group].free_inodes == 0 {
             return Ok(None);
         }
-        let number = GroupNumber::at(group);
-        let bits = self.inode_bits(number);
-        let first = self.groups.list[group].first_free_inode_hint as usize;
-        let found = {
-            let bytes = read_bits(v, &bits)?;
-            let count = self.sb.inodes_per_group as usize;
-            bits.marks(&bytes).first_free(first, count)
-        };
-        let Some(index) = found else {
+        let Some(index) = self.first_free_inode(v, group)? else {
             self.groups.list[group].first_free_inode_hint = self.sb.inodes_per_group;
             return Ok(None);
         };
-        let index = index as u32;
         self.initialise_inodes(v, group, index)?;
         self.groups.list[group].first_free_inode_hint = index;
-        Ok(Some(self.group_first_inode(number) + index))
+        Ok(Some(self.group_first_inode(GroupNumber::at(group)) + index))
+    }
+
+    /// The first free inode of a group, counted in it. Each block of the map is looked at by itself.
+    fn first_free_inode(&self, v: &mut Volume<'_>, group: usize) -> Step<Option<u32>> {
+        let all = self.inode_bits(GroupNumber::at(group));
+        let count = self.sb.inodes_per_group as usize;
+        let mut at = self.groups.list[group].first_free_inode_hint as usize;
+        while at < count {
+            let (bits, base) = all.narrowed(at, at, self.sb.fragment_bytes);
+            let bytes = read_bits(v, &bits)?;
+            let block_bits = (bytes.len().saturating_sub(bits.first_byte)).max(1) * 8;
+            let end = (base + block_bits).min(count);
+            if let Some(found) = bits.marks(&bytes).first_free(at - base, end - base) {
+                return Ok(Some((base + found) as u32));
+            }
+            at = end;
+        }
+        Ok(None)
     }
 
     /// UFS2: before an inode is used that lies within a block of the last one that was initialised,
     /// the next block of inodes is zeroed, and after that the header counts it. What uses an inode
     /// comes after both.
+    ///
+    /// A block that is zeros on the disk already, as on a new image, is not written: the inodes in it
+    /// would wait for their bits, these for the header, and that for the zeros in the same block, so
+    /// that each change of an inode would need undo data, and a rollback.
     fn initialise_inodes(&mut self, v: &mut Volume<'_>, group: usize, index: u32) -> Step<()> {
         let per_block = self.sb.inodes_per_block;
         if self.sb.version == Version::Ufs1 {
@@ -368,11 +387,10 @@ impl<const BIG: bool> UfsFormat<BIG> {
                 len: self.units_per_pointer(),
             };
             v.expect_places(block.start, block.len)?;
-            let zeros = vec![0; self.sb.fragment_bytes as usize];
-            let zeroed: Vec<_> = block
-                .blocks()
-                .map(|fragment| v.initialise(fragment, kinds::INODES, &zeros, &[]))
-                .collect();
+            let zeroed = match self.are_zeros(v, block)? {
+                true => Vec::new(),
+                false => self.write_zeros(v, block),
+            };
             let more = initialised + per_block;
             let bytes = self.sb.order.bytes_of_u32(more);
             let at = offset::INITIALISED_INODES;
@@ -384,6 +402,33 @@ impl<const BIG: bool> UfsFormat<BIG> {
         Ok(())
     }
 
+    /// Whether a block of inodes that were never used is zeros on the disk. They are read to tell, as
+    /// they would be for the first file there; after one that has other contents no more are.
+    fn are_zeros(&mut self, v: &mut Volume<'_>, block: Run) -> Step<bool> {
+        if self.groups.has_leftovers {
+            return Ok(false);
+        }
+        if block.blocks().filter(|fragment| !v.want(*fragment)).count() > 0 {
+            return Err(Stop::Miss);
+        }
+        let zeros = vec![0; self.sb.fragment_bytes as usize];
+        let mut pending = Vec::new();
+        let are_zeros = block.blocks().all(|fragment| {
+            v.pending(fragment, &mut pending);
+            pending.is_empty() && v.peek(fragment).is_some_and(|bytes| bytes[..] == zeros)
+        });
+        self.groups.has_leftovers = !are_zeros;
+        Ok(are_zeros)
+    }
+
+    fn write_zeros(&self, v: &mut Volume<'_>, block: Run) -> Vec<PatchId> {
+        let zeros = vec![0; self.sb.fragment_bytes as usize];
+        let fragments = block.blocks();
+        fragments
+            .map(|fragment| v.initialise(fragment, kinds::INODES, &zeros, &[]))
+            .collect()
+    }
+
     /// Checks that no inode in use lies in the block that is zeroed next: a wrong count of
     /// initialised inodes must not destroy files.
     fn check_uninitialised(
@@ -392,14 +437,13 @@ impl<const BIG: bool> UfsFormat<BIG> {
         group: GroupNumber,
         initialised: u32,
     ) -> Step<()> {
-        let bits = self.inode_bits(group);
         let end = initialised + self.sb.inodes_per_block;
-        let bytes = read_bits(v, &bits)?;
         let is_whole =
             initialised.is_multiple_of(self.sb.inodes_per_block) && end <= self.sb.inodes_per_group;
-        let used = bits
-            .marks(&bytes)
-            .first_used(initialised as usize, end as usize);
+        let (from, to) = (initialised as usize, end as usize);
+        let (bits, base) = (self.inode_bits(group)).narrowed(from, to, self.sb.fragment_bytes);
+        let bytes = read_bits(v, &bits)?;
+        let used = bits.marks(&bytes).first_used(from - base, to - base);
         match is_whole && used.is_none() {
             true => Ok(()),
             false => {
@@ -462,108 +506,6 @@ impl<const BIG: bool> UfsFormat<BIG> {
 /// many go.
 fn tightest(sums: &[u32; FRAGMENTS_MAX], fragments: u32, per_block: u32) -> Option<u32> {
     (fragments..per_block).find(|length| sums[*length as usize] > 0)
-}
-
-/// The free fragments of a group, but for those that are picked already.
-struct Free<'a> {
-    /// A set bit is free.
-    map: &'a [u8],
-    /// The first fragment that the map tells of, a multiple of eight.
-    base: u32,
-    /// The group's first fragment.
-    first: u64,
-    fragments: u32,
-    per_block: u32,
-    picks: &'a Picks,
-}
-
-impl Free<'_> {
-    /// The free fragments of a block, a bit for each.
-    fn of_block(&self, start: u32) -> u8 {
-        let free = block_fragments(
-            self.map,
-            start - self.base,
-            self.per_block,
-            self.fragments - self.base,
-        );
-        let (first, end) = (
-            self.first + u64::from(start),
-            self.first + u64::from(start + self.per_block),
-        );
-        self.picks.0.iter().fold(free, |free, pick| {
-            let (from, to) = (pick.start.0.max(first), pick.end().0.min(end));
-            match to.checked_sub(from) {
-                None | Some(0) => free,
-                Some(len) => free & !(full_block(len as u32) << (from - first)),
-            }
-        })
-    }
-
-    /// Whether the 64 bits from here on are all free or all used, so that no block there is used in
-    /// part.
-    fn is_even(&self, at: u32) -> bool {
-        const WORD_BYTES: usize = 8;
-        let word = (self.map.get((at - self.base) as usize / 8..))
-            .and_then(|rest| rest.first_chunk::<WORD_BYTES>())
-            .map(|bytes| u64::from_le_bytes(*bytes));
-        match word {
-            Some(0) => true,
-            // What is picked has its bits yet.
-            Some(u64::MAX) => self.picks.0.is_empty(),
-            _ => false,
-        }
-    }
-
-    /// Fewer fragments than a block has, in a block of which others are used: the first run that is
-    /// long enough and no longer than the tightest one; else the first one of the shortest length.
-    fn tail(&self, want: u32, tightest: u32, range: Range<u32>) -> Option<(u32, u32)> {
-        let whole = full_block(self.per_block);
-        let mut best: Option<(u32, u32)> = None;
-        let mut start = range.start;
-        while start < range.end {
-            if start.is_multiple_of(u64::BITS) && self.is_even(start) {
-                start += u64::BITS;
-                continue;
-            }
-            let bits = self.of_block(start);
-            let runs = (bits != whole).then(|| fragment_runs(bits));
-            for (offset, len) in runs.into_iter().flatten() {
-                if len >= want && best.is_none_or(|(_, best)| len < best) {
-                    best = Some((start + offset, len));
-                }
-            }
-            if best.is_some_and(|(_, len)| len <= tightest) {
-                break;
-            }
-            start += self.per_block;
-        }
-        best
-    }
-
-    /// Whole blocks one behind the other: the first run that is as long as is wanted, else the
-    /// longest. Where less than a block is wanted, the beginning of one.
-    fn blocks(&self, want: u32, range: Range<u32>) -> Option<(u32, u32)> {
-        let whole = full_block(self.per_block);
-        let mut best: Option<(u32, u32)> = None;
-        let mut at = (range.start - self.base) as usize;
-        let last = (range.end - self.base) as usize;
-        while let Some(free) = bitmap::find_set(self.map, at, last) {
-            let start = (free as u32 + self.base).next_multiple_of(self.per_block);
-            let mut end = start;
-            while end - start < want && end < range.end && self.of_block(end) == whole {
-                end += self.per_block;
-            }
-            let len = (end - start).min(want);
-            if len == want {
-                return Some((start, len));
-            }
-            if best.is_none_or(|(_, best)| len > best) && len > 0 {
-                best = Some((start, len));
-            }
-            at = (end + self.per_block - self.base) as usize;
-        }
-        best
-    }
 }
 
 const _: () = assert!(FRAGMENTS_MAX == u8::BITS as usize);

@@ -256,9 +256,10 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         for (group, first, count) in self.parts(run) {
             let group = GroupNumber::at(group);
             let all = self.block_bits(group);
-            let (bits, base) = self.narrowed(&all, first, first + count);
+            let (first, end) = (first as usize, (first + count) as usize);
+            let (bits, base) = all.narrowed(first, end, self.sb.fragment_bytes);
             let bytes = read_bits(v, &bits)?;
-            let (first, end) = ((first - base) as usize, (first + count - base) as usize);
+            let (first, end) = (first - base, end - base);
             if bits.marks(&bytes).first_free(first, end).is_some() {
                 let fault = Fault::RunInUseButFree {
                     start: run.start,
@@ -430,29 +431,8 @@ impl<const BIG: bool> UfsFormat<BIG> {
         for (group, start, was) in before {
             let is = self.free_in_block(v, *group, *start);
             let per_block = self.sb.fragments_per_block;
-            self.groups.note_fragments(*group, per_block, *was, is);
+            (self.groups).note_fragments(*group, *start, per_block, (*was, is));
         }
-    }
-
-    /// The part of a group's bits that is in the blocks which hold those from `from` to `to`, and
-    /// the bit with which it begins.
-    pub(crate) fn narrowed(&self, bits: &Bits, from: u32, to: u32) -> (Bits, u32) {
-        let fragment = self.sb.fragment_bytes as usize;
-        let place = |bit: u32| bits.first_byte + bit as usize / 8;
-        let first = place(from) / fragment;
-        let last = place(to.max(from + 1) - 1) / fragment;
-        let first_byte = match first {
-            0 => bits.first_byte,
-            _ => 0,
-        };
-        let narrow = Bits {
-            block: bits.block + first as u64,
-            blocks: (last - first + 1) as u64,
-            first_byte,
-            ..*bits
-        };
-        let skipped = first * fragment + first_byte - bits.first_byte;
-        (narrow, skipped as u32 * 8)
     }
 
     /// A group's counts will be written at the end of the transaction, if there is one.

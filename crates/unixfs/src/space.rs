@@ -98,7 +98,8 @@ impl<F: Format> UnixFs<F> {
     /// Whether an inode is marked as used.
     pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<bool> {
         let (bits, bit) = self.bit_of_inode(inode);
-        Ok(bits.marks(&read_bits(v, &bits)?).is_used(bit))
+        let (bits, base) = bits.narrowed(bit, bit, self.format.block_size());
+        Ok(bits.marks(&read_bits(v, &bits)?).is_used(bit - base))
     }
 
     /// The bits among which an inode's is, and which it is.

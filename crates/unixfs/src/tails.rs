@@ -120,11 +120,18 @@ impl<F: Format> UnixFs<F> {
         let group = self.format.group_of_block(tail.start);
         let first = self.format.group_first_block(group);
         let count = u64::from(self.format.blocks_in_group(group));
-        let bits = self.format.block_bits(group);
+        // Only units of the same block are looked at.
+        let from = (tail.start - first) as usize;
+        let (bits, base) = (self.format.block_bits(group)).narrowed(
+            from,
+            from + units.per_block as usize,
+            self.format.block_size(),
+        );
         let bytes = read_bits(v, &bits)?;
         let marks = bits.marks(&bytes);
-        let is_free =
-            |unit: BlockNumber| unit - first < count && !marks.is_used((unit - first) as usize);
+        let is_free = |unit: BlockNumber| {
+            unit - first < count && !marks.is_used((unit - first) as usize - base)
+        };
         Ok(units.plan_tail(tail, wanted, is_free))
     }
 
@@ -214,7 +221,7 @@ impl<F: Format> UnixFs<F> {
         data: &[u8],
     ) -> Option<Vec<u8>> {
         let old = growth.replaces?;
-        let mut contents = Vec::new();
+        let mut contents = Vec::with_capacity(growth.run.len as usize * self.block_size());
         for unit in old.blocks() {
             contents.extend_from_slice(v.peek(unit).map_or(&[], |bytes| &bytes[..]));
         }

@@ -77,7 +77,7 @@ pub mod offset {
 }
 
 /// Where the maps of a group are in its block, in bytes from the block's start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maps {
     /// UFS1 only: the free blocks of each cylinder (`cg_old_btotoff`), as kernels before UFS2 had
     /// them; else 0.
@@ -486,6 +486,59 @@ pub fn fragment_runs(mut bits: u8) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
+/// For each byte of a map of free fragments the lengths of the runs in its blocks that are used in
+/// part: bit *n* for a run of *n*. One table for each number of fragments of a block, 1, 2, 4 and 8.
+/// (FreeBSD's `fragtbl`.)
+static RUN_LENGTHS: [[u8; 256]; 4] = [
+    run_lengths(1),
+    run_lengths(2),
+    run_lengths(4),
+    run_lengths(8),
+];
+
+const fn run_lengths(per_block: u32) -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let mut start = 0;
+        while start < u8::BITS {
+            let block = (byte >> start) as u8 & full_block(per_block);
+            let (mut length, mut at) = (0, 0);
+            while at <= per_block {
+                if at < per_block && block >> at & 1 != 0 {
+                    length += 1;
+                } else {
+                    // A run ends here; one as long as the block is no part of it.
+                    if length > 0 && length < per_block {
+                        table[byte] |= 1 << length;
+                    }
+                    length = 0;
+                }
+                at += 1;
+            }
+            start += per_block;
+        }
+        byte += 1;
+    }
+    table
+}
+
+/// The first byte of a map that has a run of one of these lengths (a bit for each), in a block that
+/// is used in part.
+pub fn find_run(map: &[u8], per_block: u32, lengths: u8) -> Option<usize> {
+    const WORD_BYTES: usize = 8;
+    let table = &RUN_LENGTHS[per_block.trailing_zeros() as usize];
+    let has_one = |byte: &u8| table[usize::from(*byte)] & lengths != 0;
+    for (at, word) in map.chunks(WORD_BYTES).enumerate() {
+        // Most blocks are wholly used or wholly free, and lie together.
+        let is_even = word == [0; WORD_BYTES] || word == [u8::MAX; WORD_BYTES];
+        if !is_even && let Some(within) = word.iter().position(has_one) {
+            return Some(at * WORD_BYTES + within);
+        }
+    }
+    None
+}
+
 /// Inodes of a group that are nobody's and are marked as used: 0 and 1, in the first one.
 pub fn reserved_inodes(group: GroupNumber) -> u32 {
     match group.0 {
@@ -505,6 +558,30 @@ mod tests {
         assert_eq!(of(0xff), [(0, 8)]);
         assert_eq!(of(0b1011_0001), [(0, 1), (4, 2), (7, 1)]);
         assert_eq!(of(0b0110_0000), [(5, 2)]);
+    }
+
+    /// The table of bytes says what a look at each block says.
+    #[test]
+    fn a_byte_with_a_run_of_a_length_is_found() {
+        for per_block in [1, 2, 4, 8] {
+            for byte in 0..=u8::MAX {
+                let starts = (0..u8::BITS).step_by(per_block as usize);
+                let blocks = starts.map(|start| byte >> start & full_block(per_block));
+                let runs = blocks
+                    .filter(|block| *block != full_block(per_block))
+                    .flat_map(fragment_runs);
+                let lengths = runs.fold(0, |lengths, (_, length)| lengths | 1 << length);
+                for length in 1..u8::BITS {
+                    let map = [[0; 19], [0xff; 19], [byte; 19]].concat();
+                    let found = find_run(&map, per_block, 1 << length);
+                    assert_eq!(found, (lengths >> length & 1 != 0).then_some(38));
+                }
+                assert_eq!(
+                    find_run(&[byte], per_block, lengths),
+                    (lengths > 0).then_some(0)
+                );
+            }
+        }
     }
 
     /// What is seen a word at a time is the same as a block at a time.

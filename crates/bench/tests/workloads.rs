@@ -21,7 +21,7 @@ fn small(workload: Workload) -> Scale {
     };
     match workload {
         Workload::Untar | Workload::Delete => files(200, 4.0),
-        Workload::Andrew => files(40, 0.5),
+        Workload::Andrew | Workload::AndrewSmall => files(40, 0.5),
         Workload::Zero => files(300, 0.0),
         Workload::Fsync => Scale {
             writers: Some(3),

@@ -31,10 +31,10 @@ const LOGGING: Line = Line::of("Logging-FFS", "journal=writeback").or("lffs-file
 const THREE: &[Line] = &[NO_ORDER, SOFT_UPDATES, CONVENTIONAL];
 const FOUR: &[Line] = &[NO_ORDER, SOFT_UPDATES, CONVENTIONAL, LOGGING];
 
-const CREATE: &[Place] = &sizes(Workload::MicroCreate, &[], None);
-const WRITES: &[Place] = &sizes(Workload::MicroCreate, &["create"], None);
-const DELETE: &[Place] = &sizes(Workload::MicroDelete, &["delete"], None);
-const READ: &[Place] = &sizes(Workload::MicroRead, &["read"], None);
+const CREATE: &[Place] = &sizes(Workload::MicroCreate, &[], None, None);
+const WRITES: &[Place] = &sizes(Workload::MicroCreate, &["create"], None, None);
+const DELETE: &[Place] = &sizes(Workload::MicroDelete, &["delete"], None, None);
+const READ: &[Place] = &sizes(Workload::MicroRead, &["read"], None, None);
 
 /// Index of the last place with files of up to 64 KB.
 const LAST_SMALL: usize = 5;

@@ -23,6 +23,7 @@
 //!   favour one of them.
 
 mod client;
+mod cold;
 mod contents;
 mod costs;
 mod disk;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests with large numbers, again and again, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, canaries, torn, sync, reclaim, nested, families,
-# histories, faults, memory, recovery, costs, cases, load, mutants, states, page, io_uring, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
+# histories, faults, memory, recovery, costs, drives, cases, load, mutants, states, page, io_uring, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
 # THREADS=n is the number of threads of the explorer.
 set -eu
 cd "$(dirname "$0")/.."
@@ -136,6 +136,9 @@ part_costs() {
     tests vfs --test block_writes
 }
 
+# Ten million requests of simulated drives, in a minute of the processor's time, and each within its bound.
+part_drives() { cargo test --release --locked -p backstitch-drives --test speed -- --include-ignored --nocapture; }
+
 # Programs that rely on patchgroups, with the numbers of the paper's figures: CASE_STATES states of each; SQLite only if its header is there.
 part_cases() {
     cargo build --release --locked -p backstitch-patchgroup
@@ -172,7 +175,7 @@ part_fuzz() {
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs cases load mutants states page io_uring fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs drives cases load mutants states page io_uring fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

@@ -1,13 +1,40 @@
 //! Simulated disks to run on.
 
 use std::path::Path;
+use std::str::FromStr;
 
-use backstitch_drives::{DriveSpec, Policy};
+use backstitch_drives::{DriveSpec, Flag, Policy};
 
 use crate::{Error, Result};
 
 /// The processor with speed 1: the one on which the costs of the host's work were measured.
 pub const REFERENCE_HOST: &str = "one core of an Intel Xeon of 2023";
+
+/// How a mechanism that leaves its order to the drive's queue tells the drive (Ganger and Patt 1994).
+/// Its writes go to the drive in batches; a batch comes after the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// Each request names all of the batch before.
+    #[default]
+    Chain,
+    /// Requests are flagged: the last one of each batch, or, with [`Flag::Part`], which says nothing
+    /// of the requests before it, every one.
+    Flag(Flag),
+}
+
+impl FromStr for QueueOrder {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "chain" => Ok(QueueOrder::Chain),
+            "part" => Ok(QueueOrder::Flag(Flag::Part)),
+            "back" => Ok(QueueOrder::Flag(Flag::Back)),
+            "full" => Ok(QueueOrder::Flag(Flag::Full)),
+            _ => Err("one of chain, part, back, full".to_owned()),
+        }
+    }
+}
 
 /// A simulated disk and its computer.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +56,8 @@ pub struct Disk {
     /// Memory for the dependencies of changes, in addition to the buffers. If it is not given, they
     /// are part of the buffers' memory.
     pub changes_bytes: Option<u64>,
+    /// How `scheduler` tells the drive its order.
+    pub queue_order: QueueOrder,
 }
 
 /// Changes to a drive's description.
@@ -42,6 +71,8 @@ pub struct DiskOptions {
     pub write_cache: Option<bool>,
     /// The speed of the processor, relative to [`REFERENCE_HOST`].
     pub host_speed: Option<f64>,
+    /// How `scheduler` tells the drive its order: by chains, if nothing is said.
+    pub queue_order: Option<QueueOrder>,
 }
 
 impl Disk {
@@ -75,6 +106,7 @@ impl Disk {
             buffer_bytes: host.and_then(|host| host.buffers_mib).map(bytes),
             page_bytes: host.and_then(|host| host.pages_mib).map(bytes),
             changes_bytes: host.and_then(|host| host.changes_mib).map(bytes),
+            queue_order: options.queue_order.unwrap_or_default(),
             drive,
             log_drive: None,
             size_bytes,

@@ -23,6 +23,7 @@
 //!   favour one of them.
 
 mod client;
+mod cold;
 mod contents;
 mod costs;
 mod disk;
@@ -47,7 +48,7 @@ mod workload;
 pub use backstitch_drives::{DriveSpec, Policy, write_json_lines};
 pub use client::{Call, Clients};
 pub use costs::{Costs, measure_costs};
-pub use disk::{Disk, DiskOptions, REFERENCE_HOST};
+pub use disk::{Disk, DiskOptions, QueueOrder, REFERENCE_HOST};
 pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};
 pub use image::{IMAGE_UUID, JOURNAL_UUID, can_make};

@@ -10,6 +10,7 @@ use backstitch_layout::tools::{CheckOptions, DeviceSource};
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 
+use crate::cold;
 use crate::disk::Disk;
 use crate::files::{EngineFiles, Files, HostFiles, Node};
 use crate::image::{Making, emptied};
@@ -172,6 +173,9 @@ fn on_device(
         plan.prepare(&mut files, root)?;
         engine.unmount()?;
     }
+    if let (Target::Image { path, .. }, true) = (&spec.target, spec.workload.is_micro()) {
+        cold::forget(path)?;
+    }
     let engine = mount(spec, device.clone(), journal)?;
     let recorder = record::start(spec, engine.root())?;
     engine.watch(recorder.as_ref().map(record::watcher));
@@ -262,6 +266,10 @@ fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
         true => plan.prepare(&mut files, at),
         false => Ok(()),
     };
+    let prepared = prepared.and_then(|()| match spec.workload.is_micro() {
+        true => cold::forget(&path.join(&name)),
+        false => Ok(()),
+    });
     let done = prepared.and_then(|()| {
         before = stats();
         let run = timed(spec, plan, &mut files, at, || before_sync = stats())?;

@@ -2,7 +2,7 @@
 
 use crate::paper::{FIGURE_9, OptimisationRow, PROTOTYPE, find};
 use crate::series::Series;
-use crate::{EngineFigures, RecoveryFigures, Run};
+use crate::{EngineFigures, RecoveryFigures, Run, Workload};
 
 /// Aligns rows under a heading: the first `words` columns to the left, the others to the right.
 fn aligned(rows: &[Vec<String>], words: usize) -> String {
@@ -335,6 +335,9 @@ pub fn micro_table(all: &[Series]) -> String {
         let (Some(variant), Some(e)) = (&run.variant, &run.engine) else {
             continue;
         };
+        if run.workload != Workload::MicroCreate.name() {
+            continue;
+        }
         let per_file = |count: u64| format!("{:.3}", count as f64 / run.operations.max(1) as f64);
         rows.push(vec![
             cell(run.ordering.clone()),

@@ -49,11 +49,24 @@ impl PlannedEntry {
 impl PlannedDirectory {
     /// A tree called `name` of `files` files with `bytes` bytes together.
     pub(crate) fn draw(name: &str, seed: u64, files: u64, bytes: u64) -> Result<Self> {
+        Self::draw_in(name, seed, files, bytes, None)
+    }
+
+    /// The same with a number of directories; if it is not given, as many as such a tree usually
+    /// has.
+    pub(crate) fn draw_in(
+        name: &str,
+        seed: u64,
+        files: u64,
+        bytes: u64,
+        directories: Option<u64>,
+    ) -> Result<Self> {
         if files == 0 || files > 10_000_000 {
             return Err(Error::Scale(format!("a tree of {files} files")));
         }
         let mut random = Random::new(seed, 2);
-        let directories = (files / FILES_PER_DIRECTORY).max(1) as usize;
+        let directories = directories.unwrap_or(files / FILES_PER_DIRECTORY);
+        let directories = directories.max(1) as usize;
         let sizes = draw_sizes(&mut random, files, bytes);
         let mut files_of: Vec<Vec<PlannedFile>> = vec![Vec::new(); directories];
         for (number, size_bytes) in sizes.into_iter().enumerate() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use backstitch_bench::{
     EngineFigures, ImapVariant, Run, Scale, Series, Spec, Target, Workload, document, imap_specs,
-    measure, optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, run_series,
-    run_table,
+    measure, micro_table, optimisation_specs, optimisation_tables, plot_optimisations, plot_runs,
+    run_series, run_table,
 };
 use backstitch_formats::usual;
 use backstitch_vfs::{Optimisations, Ordering};
@@ -21,7 +21,7 @@ fn small(workload: Workload) -> Scale {
     };
     match workload {
         Workload::Untar | Workload::Delete => files(200, 4.0),
-        Workload::Andrew => files(40, 0.5),
+        Workload::Andrew | Workload::AndrewSmall => files(40, 0.5),
         Workload::Zero => files(300, 0.0),
         Workload::Fsync => Scale {
             writers: Some(3),
@@ -371,4 +371,17 @@ fn every_way_moves_all_messages_and_patchgroups_wait_least() {
         assert!(flushes[0] >= 40, "{ordering}: {flushes:?}");
         assert!(flushes[1] * 4 < flushes[0], "{ordering}: {flushes:?}");
     }
+}
+
+/// Only files that were created are compared with the paper's writes for each created file.
+#[test]
+fn the_table_of_created_files_has_no_other_runs() {
+    let series = |workload| Series {
+        runs: vec![measure(&spec(workload, Ordering::SOFT)).unwrap()],
+    };
+    let others = [Workload::Sdet, Workload::Fsync, Workload::MicroDelete].map(series);
+    assert_eq!(micro_table(&others), "");
+    let created = [series(Workload::MicroCreate), series(Workload::Sdet)];
+    let table = micro_table(&created);
+    assert_eq!(table.matches("soft").count(), 1, "{table}");
 }

@@ -1,6 +1,6 @@
-//! The host's time for a simulated request: printed, and bounded well above its value without
-//! optimisation. `cargo test -p backstitch-drives --test speed -- --ignored --nocapture` runs ten
-//! million.
+//! The host's time for a simulated request: at most 2 µs of one core. `cargo test --release -p
+//! backstitch-drives --test speed -- --ignored --nocapture` simulates ten million requests in a
+//! minute, as `make soak` does (part `drives`).
 
 mod common;
 
@@ -33,18 +33,25 @@ fn microseconds(preset: &str, depth: u32, requests: u32) -> f64 {
     each
 }
 
+/// Microseconds for a request.
+const BOUND: f64 = 2.0;
+/// How often a drive is measured. The least counts: what other work does to the caches of a
+/// loaded machine is not the drive's.
+const ROUNDS: usize = 5;
+
 #[test]
 fn a_request_is_cheap() {
     for preset in DriveSpec::presets() {
         for depth in [1, 32] {
-            let each = microseconds(preset, depth, 50_000);
-            assert!(each < 10.0, "{preset}: {each} µs");
+            let rounds = (0..ROUNDS).map(|_| microseconds(preset, depth, 50_000));
+            let least = rounds.fold(f64::INFINITY, f64::min);
+            assert!(least <= BOUND, "{preset}, {depth} in the queue: {least} µs");
         }
     }
 }
 
 #[test]
-#[ignore = "takes half a minute; a figure, not a check"]
+#[ignore = "takes half a minute: part of the soak"]
 fn ten_million() {
     let start = cpu_seconds();
     for preset in ["viking", "st3320620as", "sata-ssd", "nvme"] {

@@ -180,17 +180,25 @@ fn related_operations_share_the_elements_of_the_ring() {
     assert_eq!(figure("ring_length"), Some(4));
     // Nothing is written before its batch is begun, and each batch with all of it.
     assert!(bench.write(Goal::All).is_empty());
-    for blocks in [[1, 5], [2, 6]] {
-        bench.tick(at(0), true);
+    for (number, blocks) in (0..).zip([[1, 5], [2, 6]]) {
+        bench.tick(at(number), true);
         let mut written = bench.write(Goal::All);
         written.sort_unstable();
         assert_eq!(written, blocks);
     }
-    for block in [3, 4] {
-        bench.tick(at(0), true);
+    for (number, block) in (2..).zip([3, 4]) {
+        bench.tick(at(number), true);
         assert_eq!(bench.write(Goal::All), [block]);
     }
     assert!(!bench.is_live(first[3]) && !bench.store.is_dirty());
+    // The daemon was busy until the last one: four batches in four steps, with six blocks.
+    bench.tick(at(4), true);
+    let figures = bench.mechanism.figures();
+    let figure = |name| figures.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+    let busy = at(4).as_millis() as u64;
+    assert_eq!(figure("busy_milliseconds"), Some(busy));
+    assert_eq!(figure("blocks_by_second"), Some(6_000 / busy));
+    assert_eq!(figure("ring_length"), Some(0));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) struct JudgedClaim {
     pub(super) paper: String,
     /// The range of our ratios.
     pub(super) ours: String,
-    /// Whether it holds for our values, within the allowed deviation.
+    /// Whether it holds for our values, as they are shown.
     pub(super) holds: bool,
 }
 
@@ -37,11 +37,24 @@ pub(super) struct Difference {
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         large if large >= 999.5 => thousands(value.round() as u64),
-        some if some >= 99.95 => format!("{value:.0}"),
-        some if some >= 9.995 => format!("{value:.1}"),
-        some if some >= 0.9995 || some == 0.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+        _ => format!("{value:.*}", decimals(value)),
     }
+}
+
+/// The digits behind the point with which a value has three significant ones.
+fn decimals(value: f64) -> usize {
+    match value.abs() {
+        some if some >= 99.95 => 0,
+        some if some >= 9.995 => 1,
+        some if some >= 0.9995 || some == 0.0 => 2,
+        _ => 3,
+    }
+}
+
+/// A value as [`number`] shows it.
+fn as_shown(value: f64) -> f64 {
+    let factor = 10_f64.powi(decimals(value) as i32);
+    (value * factor).round() / factor
 }
 
 /// A range of two values; one value if they look the same.
@@ -203,12 +216,14 @@ fn ratios<'m>(
     })
 }
 
-/// Whether a ratio is above or below what a claim allows, by more than the allowed deviation.
+/// Whether a ratio, as it is shown, is above or below what a claim allows. How exactly the paper's
+/// words are meant is part of the claim: nothing is allowed on top of that.
 fn misses(claim: &Claim, ratio: f64) -> Option<bool> {
-    if ratio > claim.high * (1.0 + DIFFERENCE) {
+    let shown = as_shown(ratio);
+    if shown > claim.high {
         return Some(true);
     }
-    (ratio < claim.low * (1.0 - DIFFERENCE)).then_some(false)
+    (shown < claim.low).then_some(false)
 }
 
 fn extremes(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -448,6 +463,25 @@ mod tests {
         assert_eq!(
             written,
             ["0.00", "0.012", "1.00", "10.0", "45.4", "100", "1,235"]
+        );
+    }
+
+    #[test]
+    fn a_claim_is_judged_by_what_is_shown_of_a_ratio() {
+        let claim = Claim {
+            line: 1,
+            by: 0,
+            first: 0,
+            last: 0,
+            low: 0.93,
+            high: 1.0,
+            says: "",
+        };
+        let judged = [0.881, 0.9294, 0.9296, 0.95, 1.004, 1.006].map(|r| misses(&claim, r));
+        let within = None;
+        assert_eq!(
+            judged,
+            [Some(false), Some(false), within, within, within, Some(true)]
         );
     }
 

@@ -41,7 +41,7 @@ mod run;
 mod seltzer;
 mod svg;
 
-use backstitch_bench::{Scale, Workload};
+use backstitch_bench::{QueueOrder, Scale, Workload};
 use counters::{Counter, Measurement};
 
 pub use page::write_page;
@@ -129,6 +129,8 @@ pub struct Line {
     /// The drive for its log alone, in the form of `--log-device`. Where `None`, a second one of
     /// the paper's, if the ordering's log is always on another drive.
     pub log_disk: Option<&'static str>,
+    /// How `scheduler` tells the drive its order.
+    pub queue_order: QueueOrder,
 }
 
 /// A point on the horizontal axis: a workload with its parameters, and the phases that count.
@@ -326,6 +328,7 @@ impl Line {
             instead: None,
             opt: "both",
             log_disk: None,
+            queue_order: QueueOrder::Chain,
         }
     }
 

@@ -78,8 +78,11 @@ fn introduction(spec: &PapersSpec) -> String {
          and computer, with file systems of type {}, in virtual time: the same numbers on every machine. What the simulation knows of \
          a drive, and what it assumes, stands with its preset (<code>backstitch bench --list-disks</code>). \
          </p>\n<p>Filled bars and unbroken lines are ours, outlines and broken lines the paper’s. Where \
-         the two differ by more than 15 %, the reason is given if a counter of the run shows one, with \
-         the counter’s value; where none does, that is said.</p>\n{reduced}",
+         the two differ by more than 15 %, or a statement of the paper does not hold here, the reason is given if a counter of the run shows one, with \
+         the counter’s value; where none does, that is said. A statement holds if every ratio, as it is shown, is in the range that it allows; \
+         where the paper’s words name no number, the statement says how they are read.</p>\n<p>No file system is aged, since no paper says that its were. Nearest to that are the news spool, which is \
+         there before the measurement with its articles in the order in which they arrived, and the file systems that are 76 % full after a \
+         crash (<code>backstitch bench recovery</code>).</p>\n{reduced}",
         env!("CARGO_PKG_VERSION"),
         spec.layout.name()
     )
@@ -268,10 +271,10 @@ fn statements(measured: &MeasuredFigure, title: &str) -> String {
 fn reasons(measured: &MeasuredFigure) -> String {
     let all: Vec<judge::Difference> = differences(measured);
     if all.is_empty() {
-        return "<p class=\"agrees\">No difference of more than 15 %.</p>\n".to_owned();
+        return "<p class=\"agrees\">No difference of more than 15 %, and no statement that fails.</p>\n".to_owned();
     }
     let mut out =
-        "<h4>Where ours differ by more than 15 %</h4>\n<ul class=\"differences\">\n".to_owned();
+        "<h4>Values that differ by more than 15 %, and statements that do not hold</h4>\n<ul class=\"differences\">\n".to_owned();
     for difference in all {
         let class = if difference.is_explained {
             "why"

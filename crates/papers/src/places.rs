@@ -20,17 +20,19 @@ pub(crate) const SIZES: [(&str, u64); 12] = [
     ("4 MB", 4 << 20),
 ];
 
-/// One place for each size of file, with so many megabytes of files of that size.
+/// One place for each size of file, with so many megabytes or so many files of that size, whichever
+/// makes more files.
 pub(crate) const fn sizes(
     workload: Workload,
     phases: &'static [&'static str],
     megabytes: Option<f64>,
+    files: Option<u64>,
 ) -> [Place; SIZES.len()] {
     let mut places = [Place::of("", workload, phases); SIZES.len()];
     let mut i = 0;
     while i < places.len() {
         (places[i].name, places[i].file_bytes) = (SIZES[i].0, Some(SIZES[i].1));
-        places[i].megabytes = megabytes;
+        (places[i].megabytes, places[i].files) = (megabytes, files);
         i += 1;
     }
     places

@@ -122,7 +122,8 @@ impl Job {
             (
                 (job.disk, job.size_bytes, job.writes_through),
                 (job.holds_everything, job.change),
-                (job.line.ordering, job.line.opt, job.line.log_disk),
+                (job.line.ordering, job.line.opt),
+                (job.line.log_disk, job.line.queue_order),
                 (job.place.workload, job.place.file_bytes, job.place.scripts),
                 (job.place.megabytes, job.place.files, job.place.memory_part),
             )
@@ -135,6 +136,7 @@ impl Job {
         let options = DiskOptions {
             write_cache: self.writes_through.then_some(false),
             queue_depth: (self.change == Some(Change::OneRequest)).then_some(1),
+            queue_order: Some(self.line.queue_order),
             ..DiskOptions::default()
         };
         let mut disk = Disk::named(self.disk, self.size_bytes, &options)?;

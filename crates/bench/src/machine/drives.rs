@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::{Result, WriteRequest};
-use backstitch_drives::{RequestId, SimulatedDevice, VirtualClock};
+use backstitch_drives::{Flag, RequestId, SimulatedDevice, VirtualClock};
 
 /// A request to one of the drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,8 +76,8 @@ impl Drives {
         (drive, offset_bytes - self.all[drive].start_bytes)
     }
 
-    /// Submits a write that comes after others of the same drive, without waiting. It becomes two
-    /// where it crosses the end of a drive.
+    /// Submits a write that comes after others of the same drive, without waiting; a flag orders it
+    /// among the others there. It becomes two where it crosses the end of a drive.
     ///
     /// # Errors
     /// If it is not inside them.
@@ -85,6 +85,7 @@ impl Drives {
         &self,
         request: &WriteRequest,
         before: &[Asked],
+        flag: Option<Flag>,
         into: &mut Vec<Asked>,
     ) -> Result<()> {
         for (drive, part) in self.parts(request) {
@@ -92,7 +93,7 @@ impl Drives {
                 .filter(|asked| asked.drive == drive)
                 .map(|asked| asked.id)
                 .collect();
-            let id = (self.all[drive].device).submit_after(&part, &before, None)?;
+            let id = (self.all[drive].device).submit_after(&part, &before, flag)?;
             into.push(Asked { drive, id });
         }
         Ok(())

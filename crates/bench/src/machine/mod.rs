@@ -53,7 +53,7 @@ use backstitch_session::{Access, Clock, Found, Session, Task, log};
 use backstitch_store::{Store, Watcher, drive as store_drive};
 use backstitch_vfs::{GroupId, MemoryStats, MountOptions, Stats};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, QueueOrder};
 use crate::{Error, Result};
 use contents::{Gathered, HostCache};
 use cpu::Cpu;
@@ -94,6 +94,7 @@ pub(crate) struct Machine {
     write_step_bytes: usize,
     ordering_name: &'static str,
     is_ordered_by_queue: bool,
+    queue_order: QueueOrder,
 }
 
 /// The drive's clock as the engine's clock.
@@ -164,6 +165,7 @@ impl Machine {
         let is_ordered_by_queue = session.may_be_ordered_by_queue();
         let machine = Machine {
             is_ordered_by_queue,
+            queue_order: disk.queue_order,
             root: session.fs.root(),
             core: RefCell::new(Core {
                 session,

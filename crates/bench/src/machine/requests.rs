@@ -5,15 +5,17 @@
 //! that. Until then nothing that depends on them is handed out.
 //!
 //! If the mechanism leaves its order to the drive's queue, a batch counts as done once the drive
-//! has it. Each request of the next batch comes after all of this one: a chain, in the words of
-//! Ganger and Patt, whose links are batches. A caller that waits for stable storage waits until the
-//! queue is empty.
+//! has it. The next batch comes after this one: each of its requests names all of this one, a chain
+//! in the words of Ganger and Patt, whose links are batches; or requests carry one of their flags
+//! ([`QueueOrder`]). A caller that waits for stable storage waits until the queue is empty.
 
 use backstitch_device::{DeviceError, WriteRequest};
+use backstitch_drives::Flag;
 use backstitch_store::VolumeId;
 
 use super::Machine;
 use super::drives::Asked;
+use crate::disk::QueueOrder;
 
 /// Requests in the queue at which the host waits before it adds more.
 const MOST_QUEUED: usize = 128;
@@ -46,9 +48,20 @@ impl Machine {
             let queue = &mut self.core.borrow_mut().queue;
             let before = std::mem::take(&mut queue.last);
             let requests = writes.iter().flat_map(|(_, requests)| requests);
-            for request in requests.filter(|request| request.len_bytes() > 0) {
+            let mut requests = requests
+                .filter(|request| request.len_bytes() > 0)
+                .peekable();
+            while let Some(request) = requests.next() {
+                let is_last = requests.peek().is_none();
+                let (before, flag) = match self.queue_order {
+                    QueueOrder::Chain => (&before[..], None),
+                    QueueOrder::Flag(flag) => {
+                        let is_flagged = is_last || flag == Flag::Part;
+                        (&[][..], is_flagged.then_some(flag))
+                    }
+                };
                 self.drives
-                    .submit_after(request, &before, &mut queue.last)?;
+                    .submit_after(request, before, flag, &mut queue.last)?;
             }
             queue.waiting.extend_from_slice(&queue.last);
             if queue.last.is_empty() {
@@ -94,7 +107,7 @@ impl Machine {
         let requests = writes.iter().flat_map(|(_, requests)| requests);
         let mut asked = Vec::new();
         for request in requests.filter(|request| request.len_bytes() > 0) {
-            self.drives.submit_after(request, &[], &mut asked)?;
+            self.drives.submit_after(request, &[], None, &mut asked)?;
         }
         self.schedule.requests(asked).await;
         self.schedule.requests(self.drives.submit_flush()).await;

@@ -1,5 +1,7 @@
 //! Many files of one size: create, read, write, delete (Ganger et al. 2000, figures 3 to 6; Seltzer
-//! et al. 2000, §7.2); at most 50 in a directory, 32 MiB together.
+//! et al. 2000, §7.2); at most 50 in a directory, 32 MiB together. If a number of files and a size of
+//! all are given, it is whichever makes more files: 512 files and 128 MiB are the numbers of Seltzer
+//! et al.
 //!
 //! Files to read, write or delete are made before the measurement, and the file system is mounted
 //! again, so that nothing is in memory. Files are taken in the order in which they were made.
@@ -63,10 +65,13 @@ impl Plan {
         if file_bytes == 0 {
             return Err(Error::Scale("files of no bytes: see zero".to_owned()));
         }
-        let fitting = scale.tree_bytes(MEGABYTES) / file_bytes;
+        let fitting = (scale.tree_bytes(MEGABYTES) / file_bytes).max(1);
         Ok(Plan {
             action,
-            files: scale.files.unwrap_or(fitting.max(1)),
+            files: match (scale.files, scale.megabytes) {
+                (Some(files), None) => files,
+                (files, _) => fitting.max(files.unwrap_or(0)),
+            },
             file_bytes,
         })
     }
@@ -111,5 +116,31 @@ impl Plan {
             _ => session.write_contents(node, number, 0, self.file_bytes, PIECE_BYTES)?,
         }
         session.files.close(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_files_as_the_papers_have() {
+        let files = |kib: u64, files, megabytes| {
+            let scale = Scale {
+                min_bytes: Some(kib << 10),
+                files,
+                megabytes,
+                ..Scale::default()
+            };
+            Plan::of(&scale, Action::Create).unwrap().files
+        };
+        assert_eq!(files(2, None, None), 16_384);
+        assert_eq!(files(4096, None, None), 8);
+        assert_eq!(files(4096, Some(3), None), 3);
+        let seltzer = |kib| files(kib, Some(512), Some(128.0));
+        assert_eq!(
+            [2, 128, 256, 512, 4096].map(seltzer),
+            [65_536, 1024, 512, 512, 512]
+        );
     }
 }

@@ -42,8 +42,11 @@ pub enum Workload {
     PostmarkSmall,
     /// The same with those of Seltzer et al. 2000, §7.3.4: more than a cache of that time holds.
     PostmarkLarge,
-    /// The modified Andrew benchmark: directories, copy, stat, read, compile, sync.
+    /// The modified Andrew benchmark: directories, copy, stat, read, compile, sync; on the tree of
+    /// Frost et al. 2007, §8.1.
     Andrew,
+    /// The same on that of Howard et al. 1988, which Feng and Chang 1997, §5.2, have.
+    AndrewSmall,
     /// Create and delete empty files, one after the other, and sync.
     Zero,
     /// Create files of one size, 50 in a directory, and sync.
@@ -70,13 +73,14 @@ pub enum Workload {
 
 impl Workload {
     /// All workloads; of `imap`, the first variant.
-    pub const ALL: [Workload; 17] = [
+    pub const ALL: [Workload; 18] = [
         Workload::Untar,
         Workload::Delete,
         Workload::Postmark,
         Workload::PostmarkSmall,
         Workload::PostmarkLarge,
         Workload::Andrew,
+        Workload::AndrewSmall,
         Workload::Zero,
         Workload::MicroCreate,
         Workload::MicroRead,
@@ -99,6 +103,7 @@ impl Workload {
             Workload::PostmarkSmall => "postmark-small",
             Workload::PostmarkLarge => "postmark-large",
             Workload::Andrew => "andrew",
+            Workload::AndrewSmall => "andrew-small",
             Workload::Zero => "zero",
             Workload::MicroCreate => "micro-create",
             Workload::MicroRead => "micro-read",
@@ -145,10 +150,11 @@ impl FromStr for Workload {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
     /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 1,000
-    /// (`postmark-small`), 150,000 (`postmark-large`), 200 (`andrew`), 250 (`ssh`), 50,000 (`zero`),
-    /// 2,000 (`fsync`), 32,500 (`netnews`), 1,000 messages (`imap`); as many as hold the megabytes (`micro-…`).
+    /// (`postmark-small`), 150,000 (`postmark-large`), 200 (`andrew`), 70 (`andrew-small`), 250 (`ssh`), 50,000 (`zero`),
+    /// 2,000 (`fsync`), 32,500 (`netnews`), 1,000 messages (`imap`); as many as hold the megabytes (`micro-…`;
+    /// if both are given, whichever makes more).
     pub files: Option<u64>,
-    /// The size of all files together in MiB: 265, 2 (`andrew`), 4.5 (`ssh`), 32 (`micro-…`).
+    /// The size of all files together in MiB: 265, 2 (`andrew`), 0.2 (`andrew-small`), 4.5 (`ssh`), 32 (`micro-…`).
     pub megabytes: Option<f64>,
     /// PostMark's transactions: 500, 30,000 (`postmark-small`), 20,000 (`postmark-large`).
     pub transactions: Option<u64>,
@@ -190,7 +196,7 @@ enum PlanKind {
     Untar(PlannedDirectory),
     Delete(PlannedDirectory),
     Postmark(postmark::Plan),
-    Andrew(PlannedDirectory),
+    Andrew(andrew::Plan),
     Zero(u64),
     Micro(micro::Plan),
     Sdet(sdet::Plan),
@@ -208,6 +214,7 @@ impl Plan {
             PlannedDirectory::draw(name, seed, files, bytes)
         };
         let micro = |action| micro::Plan::of(scale, action).map(PlanKind::Micro);
+        let andrew = |full| andrew::Plan::draw(scale, full, seed).map(PlanKind::Andrew);
         let postmark = |full| postmark::Plan::draw(scale, full, seed).map(PlanKind::Postmark);
         let contents = Arc::new(Contents::new(seed));
         Ok(Plan {
@@ -218,7 +225,8 @@ impl Plan {
                 Workload::Postmark => postmark(&postmark::FROST)?,
                 Workload::PostmarkSmall => postmark(&postmark::GANGER)?,
                 Workload::PostmarkLarge => postmark(&postmark::SELTZER)?,
-                Workload::Andrew => PlanKind::Andrew(tree("ion", 200, 2.0)?),
+                Workload::Andrew => andrew(&andrew::FROST)?,
+                Workload::AndrewSmall => andrew(&andrew::FENG)?,
                 Workload::Zero => PlanKind::Zero(scale.count(scale.files, 50_000)),
                 Workload::MicroCreate => micro(micro::Action::Create)?,
                 Workload::MicroRead => micro(micro::Action::Read)?,
@@ -252,8 +260,7 @@ impl Plan {
     pub(crate) fn most_files(&self) -> u64 {
         match &self.kind {
             PlanKind::Untar(tree) | PlanKind::Delete(tree) => tree.files() + tree.directories(),
-            // Source tree, copy and objects.
-            PlanKind::Andrew(tree) => 3 * (tree.files() + tree.directories()),
+            PlanKind::Andrew(plan) => plan.most_files(),
             PlanKind::Postmark(plan) => plan.most_files(),
             PlanKind::Micro(plan) => plan.files + 1,
             PlanKind::Netnews(plan) => plan.most_files(),
@@ -279,7 +286,7 @@ impl Plan {
                 session.phase("remove", |s| tar::remove_tree(s, s.root, &tree.name))
             }
             PlanKind::Postmark(plan) => plan.run(session),
-            PlanKind::Andrew(tree) => andrew::run(session, tree),
+            PlanKind::Andrew(plan) => plan.run(session),
             PlanKind::Zero(files) => session.phase("create-delete", |s| zero::run(s, *files)),
             PlanKind::Micro(plan) => session.phase(plan.action.name(), |s| plan.run(s)),
             PlanKind::Sdet(plan) => session.phase("scripts", |s| plan.run(s)),

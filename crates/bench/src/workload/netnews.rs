@@ -90,10 +90,10 @@ impl Plan {
             session.files.close(made)?;
             session.files.close(above.node)?;
         }
-        // Directory by directory, since making the spool is not measured.
-        let mut there = self.there.clone();
-        there.sort_by_key(|article| article.directory);
-        there.iter().try_for_each(|article| article.come(session))
+        // In the order of arrival, as a server's spool is filled: neighbours on the disk are of
+        // different directories.
+        let mut there = self.there.iter();
+        there.try_for_each(|article| article.come(session))
     }
 
     pub(super) fn run(&self, session: &mut Session<'_>) -> Result<()> {

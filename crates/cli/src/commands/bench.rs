@@ -28,8 +28,8 @@ use std::time::Duration;
 
 /// Run the papers' workloads and measure what they cost.
 ///
-/// Workloads: untar, delete, andrew, zero, postmark, postmark-small and postmark-large (the numbers
-/// of three papers), micro-create, micro-read, micro-write and micro-delete (a run for each size of
+/// Workloads: untar, delete, andrew and andrew-small (the trees of two papers), zero, postmark,
+/// postmark-small and postmark-large (the numbers of three papers), micro-create, micro-read, micro-write and micro-delete (a run for each size of
 /// file), sdet (scripts of user commands: 1, 5 and 10 at a time), ssh (unpack, configure, build),
 /// netnews, connectathon, fsync (2,000 files of 4 kB, each made durable, with one writer and with
 /// eight); recovery (the time to a usable mount after a crash, empty and 76 % full, and the

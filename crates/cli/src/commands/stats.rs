@@ -231,6 +231,16 @@ const SECTIONS: [(&str, &[Row]); 8] = [
             ("mechanism.blocks_in_order", "blocks in order", Unit::Count),
             ("mechanism.batches_begun", "batches begun", Unit::Count),
             (
+                "mechanism.busy_milliseconds",
+                "ms in which a batch was under way",
+                Unit::Count,
+            ),
+            (
+                "mechanism.blocks_by_second",
+                "blocks a second in that time",
+                Unit::Count,
+            ),
+            (
                 "mechanism.elements",
                 "blocks put into the ring",
                 Unit::Count,

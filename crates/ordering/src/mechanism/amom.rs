@@ -61,6 +61,10 @@ struct Figures {
     elements: u64,
     hits: u64,
     ring_peak: u64,
+    /// Blocks of the batches that are accomplished.
+    blocks_done: u64,
+    /// The time during which a batch was begun and not accomplished.
+    busy: Duration,
 }
 
 /// The mechanism.
@@ -72,7 +76,7 @@ pub(crate) struct Amom {
     first: u64,
     /// That one is begun: nothing joins it.
     has_begun: bool,
-    /// Since when the head waits to be begun.
+    /// Since when the head waits to be begun, or, once it has, since when it is under way.
     since: Option<Duration>,
     elements: FxHashMap<u64, Element>,
     /// The batch of each change that is not on stable storage.
@@ -186,10 +190,12 @@ impl Amom {
     }
 
     /// Takes the finished batch off the head.
-    fn retire_head(&mut self) {
+    fn retire_head(&mut self, now: Duration) {
         let Some(head) = self.ring.pop_front() else {
             return;
         };
+        self.figures.blocks_done += head.blocks.len() as u64;
+        self.figures.busy += now.saturating_sub(self.since.unwrap_or(now));
         for id in &head.patches {
             if self.batch_of.get(id) == Some(&self.first) {
                 self.batch_of.remove(id);
@@ -284,7 +290,7 @@ impl Mechanism for Amom {
                 if !self.is_accomplished(store.graph()) {
                     return;
                 }
-                self.retire_head();
+                self.retire_head(now);
             }
             let Some(head) = self.ring.front() else {
                 return;
@@ -296,6 +302,7 @@ impl Mechanism for Amom {
             store.graph_mut().release(head.gate);
             issue.extend_from_slice(&head.patches);
             self.has_begun = true;
+            self.since = Some(now);
             self.figures.batches += 1;
         }
     }
@@ -312,8 +319,15 @@ impl Mechanism for Amom {
         let bytes = patches * size_of::<(PatchId, u64)>()
             + self.elements.capacity() * size_of::<(u64, Element)>()
             + listed * size_of::<PatchId>();
+        let busy = self.figures.busy;
+        let blocks = u128::from(self.figures.blocks_done) * Duration::from_secs(1).as_nanos();
         vec![
             ("batches_begun", self.figures.batches),
+            ("busy_milliseconds", busy.as_millis() as u64),
+            (
+                "blocks_by_second",
+                blocks.checked_div(busy.as_nanos()).unwrap_or(0) as u64,
+            ),
             ("elements", self.figures.elements),
             ("hits", self.figures.hits),
             ("ring_length", self.ring.len() as u64),

@@ -98,8 +98,14 @@ const ANY: Figure = Figure {
     holds_everything: false,
 };
 
-/// The size of all files together, for each size of file.
+/// The size of all files together, for each size of file, and how many there are at least: from
+/// 512 KB up it is their number that counts.
 const MICRO_MEGABYTES: f64 = 128.0;
+const MICRO_FILES: u64 = 512;
+
+const fn micro(workload: Workload, phases: &'static [&'static str]) -> [Place; SIZES.len()] {
+    sizes(workload, phases, Some(MICRO_MEGABYTES), Some(MICRO_FILES))
+}
 
 const LARGEST: usize = SIZES.len() - 1;
 /// Index of the first size with an indirect block (104 KB and more).
@@ -110,7 +116,7 @@ const CREATE: Figure = Figure {
     title: "Creating files of one size",
     measure: Measure::MegabytesPerSecond,
     axis: "size of each file",
-    places: &sizes(Workload::MicroCreate, &[], Some(MICRO_MEGABYTES)),
+    places: &micro(Workload::MicroCreate, &[]),
     claims: &[
         Claim {
             line: 2,
@@ -164,7 +170,7 @@ const DELETE: Figure = Figure {
     title: "Deleting them, from a cold cache",
     measure: Measure::OperationsPerSecond,
     axis: "size of each file",
-    places: &sizes(Workload::MicroDelete, &["delete"], Some(MICRO_MEGABYTES)),
+    places: &micro(Workload::MicroDelete, &["delete"]),
     claims: &[Claim {
         line: 2,
         by: 0,
@@ -191,7 +197,7 @@ const READ_1999: Figure = Figure {
     title: "Reading files of one size, from a cold cache",
     measure: Measure::MegabytesPerSecond,
     axis: "size of each file",
-    places: &sizes(Workload::MicroRead, &["read"], Some(MICRO_MEGABYTES)),
+    places: &micro(Workload::MicroRead, &["read"]),
     claims: &[
         Claim {
             line: 1,
@@ -219,7 +225,7 @@ const READ_1999: Figure = Figure {
 const WRITE_1999: Figure = Figure {
     place: "Figure 2",
     title: "Writing over them",
-    places: &sizes(Workload::MicroWrite, &[], Some(MICRO_MEGABYTES)),
+    places: &micro(Workload::MicroWrite, &[]),
     ..READ_1999
 };
 

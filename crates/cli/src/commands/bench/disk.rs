@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-use backstitch_bench::{Disk, DiskOptions, Policy, Series, Target, write_json_lines};
+use backstitch_bench::{Disk, DiskOptions, Policy, QueueOrder, Series, Target, write_json_lines};
 
 use backstitch_files::error::{Error, Result};
 use backstitch_files::show;
@@ -29,6 +29,10 @@ pub(super) struct Args {
     /// Whether the simulated disk answers writes from its memory
     #[arg(long, value_name = "ON|OFF", value_parser = on_or_off)]
     write_cache: Option<bool>,
+    /// How the ordering `scheduler` tells the simulated disk its order: chain (each request names those
+    /// before it; the default), or by flags: part, back, full
+    #[arg(long, value_name = "ORDER")]
+    queue_order: Option<QueueOrder>,
     /// The simulated disk that the log or the journal has to itself, a preset or a file as of --disk:
     /// by default it is on the file system's, and that of lffs-wafs=2sync and 2async on one more of
     /// the same
@@ -62,6 +66,7 @@ impl Args {
             ("--elevator", self.elevator.is_some()),
             ("--queue-depth", self.queue_depth.is_some()),
             ("--write-cache", self.write_cache.is_some()),
+            ("--queue-order", self.queue_order.is_some()),
             ("--log-device", self.log_device.is_some()),
             ("--trace", self.trace.is_some()),
         ];
@@ -88,6 +93,7 @@ impl Args {
             queue_depth: self.queue_depth,
             write_cache: self.write_cache,
             host_speed: self.host_speed,
+            queue_order: self.queue_order,
         };
         let disk = Disk::named(name, size_bytes, &options);
         let mut disk = disk.map_err(|error| Error::failed("bench", name, error))?;

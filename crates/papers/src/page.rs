@@ -81,7 +81,7 @@ fn introduction(spec: &PapersSpec) -> String {
          the two differ by more than 15 %, or a statement of the paper does not hold here, the reason is given if a counter of the run shows one, with \
          the counter’s value; where none does, that is said. A statement holds if every ratio, as it is shown, is in the range that it allows; \
          where the paper’s words name no number, the statement says how they are read.</p>\n<p>No file system is aged, since no paper says that its were. Nearest to that are the news spool, which is \
-         there before the measurement with its articles in the order in which they arrived, and the file systems that are 76 % full after a \
+         there before the measurement, filled directory by directory, and the file systems that are 76 % full after a \
          crash (<code>backstitch bench recovery</code>).</p>\n{reduced}",
         env!("CARGO_PKG_VERSION"),
         spec.layout.name()

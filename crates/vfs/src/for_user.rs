@@ -6,8 +6,8 @@
 
 use backstitch_layout::operations;
 use backstitch_layout::{
-    Allocate, Attributes, FileSystem, FileType, InodeNumber, NewInode, Rename, RenameMode,
-    SetAttributes, SetXattrMode, Step, Timestamp,
+    Allocate, Attributes, FileSystem, InodeNumber, NewInode, Rename, RenameMode, SetAttributes,
+    SetXattrMode, Step, Timestamp,
 };
 use backstitch_ordering::{Operation, User, Volume};
 use parking_lot::MutexGuard;
@@ -210,11 +210,6 @@ impl ForUser<'_> {
         })?;
         // A loss of the file that had this number before does not concern the new one.
         core.gathered.forget_loss(made.inode);
-        if made.file_type == FileType::Regular {
-            // What is written into it next may be gathered too: a small file that is written in
-            // pieces gets its place once, when it is known how long it is.
-            core.gathered.begin_after(made.inode, 0);
-        }
         Ok(made)
     }
 

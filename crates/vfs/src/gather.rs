@@ -173,12 +173,10 @@ impl Core {
         });
         let written_bytes = *written.as_ref().unwrap_or(&0);
         self.note_written(inode, start, written_bytes);
-        let left = taken.bytes().len() - written_bytes;
-        let is_whole = left == 0;
+        let is_whole = written_bytes == taken.bytes().len();
         self.gathered.taken = match moved {
-            // They do not move again. Few that are left need not move: they stay where they are, and
-            // the slab with its room is there for the next ones.
-            Some(moved) if left >= LONG_BYTES => Some(moved.after(written_bytes)),
+            // They do not move again.
+            Some(moved) if !is_whole => Some(moved.after(written_bytes)),
             None if is_long && is_whole => None,
             _ => Some(taken.after(written_bytes)),
         };

@@ -383,26 +383,33 @@ fn initialised_inodes(image: &Fork, group: GroupNumber) -> u32 {
     header.unwrap().initialised_inodes
 }
 
+/// An image in which inodes that are not initialised look like the root.
+fn with_leftovers(of: (&str, u32)) -> Fork {
+    let mut image = image(of).make().unwrap();
+    let sb = superblock_of(&image);
+    let (fragment, at) = sb.inode_place(backstitch_ufs::format::ROOT_INODE);
+    let at = fragment as usize * sb.fragment_bytes as usize + at;
+    let bytes = image.to_bytes();
+    let root = &bytes[at..at + RawInode2::SIZE];
+    for number in GroupNumber::all(sb.groups) {
+        let first = initialised_inodes(&image, number);
+        assert!(first < sb.inodes_per_group);
+        let place = sb.group_inodes(number) * u64::from(sb.fragment_bytes);
+        for index in first..sb.inodes_per_group {
+            let at = place + u64::from(index) * RawInode2::SIZE as u64;
+            image.write(at, root).unwrap();
+        }
+    }
+    image
+}
+
 /// UFS2 initialises inodes when they are needed. What was on the disk there must not be taken for
 /// inodes.
 #[test]
 fn inodes_are_zeros_before_they_count() {
     for of in [("ufs2", 512), ("ufs2", 1024)] {
-        let mut image = image(of).make().unwrap();
+        let image = with_leftovers(of);
         let sb = superblock_of(&image);
-        let (fragment, at) = sb.inode_place(backstitch_ufs::format::ROOT_INODE);
-        let at = fragment as usize * sb.fragment_bytes as usize + at;
-        let bytes = image.to_bytes();
-        let root = &bytes[at..at + RawInode2::SIZE];
-        for number in GroupNumber::all(sb.groups) {
-            let first = initialised_inodes(&image, number);
-            assert!(first < sb.inodes_per_group);
-            let place = sb.group_inodes(number) * u64::from(sb.fragment_bytes);
-            for index in first..sb.inodes_per_group {
-                let at = place + u64::from(index) * RawInode2::SIZE as u64;
-                image.write(at, root).unwrap();
-            }
-        }
         // A block of inodes is initialised before the block before it is in use.
         let first = initialised_inodes(&image, GroupNumber(0));
         let before = first - sb.inodes_per_block + 1;
@@ -421,15 +428,15 @@ fn inodes_are_zeros_before_they_count() {
     }
 }
 
-/// Makes files until they use inodes that were not initialised before, and writes only the last
-/// file and what it waits for. Returns whether another file can be made after a crash.
+/// Makes files until they use inodes that were not initialised before and are no zeros, and writes
+/// only the last file and what it waits for. Returns whether another file can be made after a crash.
 fn can_go_on(of: (&str, u32)) -> bool {
     let engine = Engine {
         ordering: Ordering::SOFT,
         optimisations: Optimisations::NONE,
         unit_bytes: None,
     };
-    let mut mount = Mount::open(image(of).make().unwrap(), engine, false, &mut Nobody).unwrap();
+    let mut mount = Mount::open(with_leftovers(of), engine, false, &mut Nobody).unwrap();
     let first = initialised_inodes(&mount.fork(), GroupNumber(0));
     let mut names = (0..).map(|number| format!("{number}"));
     while make(

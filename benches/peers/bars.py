@@ -171,17 +171,15 @@ def main():
         peers = [peer for peer in peers if peer != "ours-uring"]
     trees = list(map(int, (arguments.trees or ("250,600" if arguments.full else "250")).split(",")))
     runs = arguments.runs or (5 if arguments.full else 1)
-    found, all_rows = [], []
+    found, rows = [], []
     with tempfile.TemporaryDirectory(prefix="backstitch-bars.") as work, io_uring("ours-uring" in peers):
         prepare(harness, work)
         for megabytes in trees:
             pack(work, megabytes)
             now = workloads if megabytes == trees[0] else [w for w in workloads if w == "untar"]
-            rows = measure(harness, work, peers, now, runs) if now else []
-            named = [dict(v, row=f"{v['row']}, {megabytes} MB" if v["row"] in TREE_ROWS else v["row"]) for v in verdicts(rows)]
-            found += named
-            all_rows += rows
-    rows = all_rows
+            measured = measure(harness, work, peers, now, runs) if now else []
+            found += [dict(v, row=f"{v['row']}, {megabytes} MB" if v["row"] in TREE_ROWS else v["row"]) for v in verdicts(measured)]
+            rows += measured
     unclean = [row for row in rows if row.get("phase") == "fsck" and row["rc"] != 0 and row["peer"].startswith("ours")]
     os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
     with open(arguments.out, "w") as out:

@@ -171,7 +171,7 @@ def tried(path):
     yield "read", lambda: opened(path, os.O_RDONLY)
     yield "write", lambda: opened(path, os.O_WRONLY)
     for name, mode in [("r", os.R_OK), ("w", os.W_OK), ("x", os.X_OK)]:
-        yield "access " + name, lambda mode=mode: os.access(path, mode) or opened_error(path, mode)
+        yield "access " + name, lambda mode=mode: accessed(path, mode)
     yield "now", lambda: os.utime(path)
     yield "time", lambda: os.utime(path, (1, 1))
     yield "attribute", lambda: os.setxattr(path, "user.a", b"1")
@@ -188,8 +188,8 @@ def tried(path):
         yield "run", lambda: executed(path)
 
 
-def opened_error(path, mode):
-    """The error of access(2), which os.access keeps to itself."""
+def accessed(path, mode):
+    """access(2) with its error, which os.access keeps to itself."""
     ctypes.set_errno(0)
     if libc.access(os.fsencode(path), mode):
         raise OSError(ctypes.get_errno(), "access")

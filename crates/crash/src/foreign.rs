@@ -27,12 +27,12 @@ pub struct Foreign {
     loop_device: Mutex<()>,
 }
 
-/// Whether these tools know images of a layout.
-pub fn know(layout: Layout) -> bool {
-    layout.name().starts_with("ext")
-}
-
 impl Foreign {
+    /// Whether these tools know images of a layout.
+    pub fn knows(layout: Layout) -> bool {
+        layout.name().starts_with("ext")
+    }
+
     /// One state in `e2fsck_every` is given to `e2fsck -fn`, and one in `kernel_every` is mounted
     /// by the kernel from a loop device, which takes root. With 0, none is.
     ///

@@ -71,6 +71,6 @@ pub use backstitch_crash_core::operation::{Operation, parse_script, script};
 pub use backstitch_crash_core::schedule::Schedule;
 pub use backstitch_crash_workloads::{Workload, ace, generate, provoking, rules, scripts};
 pub use campaign::{Campaign, CampaignError, Failure, NoObserver, Observer, Results, Without};
-pub use foreign::{Foreign, know as foreign_tools_know, unexpected_of_e2fsck};
+pub use foreign::{Foreign, unexpected_of_e2fsck};
 pub use summary::{ReplayError, Replayed};
 pub use watched::{ScriptError, run_watched};

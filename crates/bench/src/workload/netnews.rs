@@ -91,7 +91,7 @@ impl Plan {
             session.files.close(above.node)?;
         }
         // Directory by directory, since making the spool is not measured. (The papers do not say how
-        // theirs was filled. In the order of arrival all mechanisms are further from what they have.)
+        // theirs was filled. In the order of arrival more figures differ from theirs.)
         let mut there = self.there.clone();
         there.sort_by_key(|article| article.directory);
         there.iter().try_for_each(|article| article.come(session))

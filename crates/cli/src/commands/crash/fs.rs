@@ -382,7 +382,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
         );
         return Err(Error::usage(WHAT, why));
     }
-    if (args.e2fsck > 0 || args.kernel > 0) && !backstitch_crash::foreign_tools_know(args.layout) {
+    if (args.e2fsck > 0 || args.kernel > 0) && !Foreign::knows(args.layout) {
         let why = format!(
             "--e2fsck and --kernel judge ext2 and ext3, not {}",
             args.layout.name()

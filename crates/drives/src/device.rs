@@ -175,6 +175,11 @@ impl SimulatedDevice {
         }
     }
 
+    /// Whether writes that are done may be lost until a flush.
+    pub fn has_cache(&self) -> bool {
+        self.has_cache
+    }
+
     /// The clock that it moves.
     pub fn clock(&self) -> &Arc<VirtualClock> {
         &self.clock

@@ -75,10 +75,10 @@ fn at_most(one: f64, other: f64) -> bool {
     one <= other * (1.0 + TIE)
 }
 
-/// `scheduler` and `interbuffer` are at most as slow as `sync` and not faster than `soft`.
-fn assert_between(what: &str, elapsed: impl Fn(&str) -> f64) {
+/// These orderings are at most as slow as `sync` and not faster than `soft`.
+fn assert_between(what: &str, orderings: &[&str], elapsed: impl Fn(&str) -> f64) {
     let (soft, sync) = (elapsed("soft"), elapsed("sync"));
-    for ordering in ["scheduler", "interbuffer"] {
+    for ordering in orderings {
         let here = elapsed(ordering);
         println!("{what}: soft {soft:.1} s, {ordering} {here:.1} s, sync {sync:.1} s");
         assert!(
@@ -111,7 +111,11 @@ fn postmark_is_in_order() {
     println!("PostMark: sync is {slower:.2} times slower than async");
     assert!((3.0..=8.0).contains(&slower), "{slower}");
     assert_soft("PostMark", soft, none, Some(0.799));
-    assert_between("PostMark", elapsed);
+    // With chains the drive's queue is never empty, while soft updates hand it one batch after the
+    // other. So the scheduler may be faster here, where Ganger and Patt have no figure.
+    assert_between("PostMark", &["interbuffer"], &elapsed);
+    let scheduler = elapsed("scheduler");
+    assert!(scheduler < sync / 1.3, "{scheduler}");
 }
 
 #[test]
@@ -161,7 +165,7 @@ fn creating_files_is_in_order() {
     let elapsed = under_all(Workload::MicroCreate, of_size(4 << 10), &[]);
     let what = "creating files of 4096 bytes";
     assert_soft(what, elapsed("soft"), elapsed("async"), Some(0.925));
-    assert_between(what, elapsed);
+    assert_between(what, &["scheduler", "interbuffer"], elapsed);
     for (file_bytes, measured) in [(2 << 10, 0.881), (16 << 10, 0.941)] {
         let [none, soft] = ["async", "soft"].map(|ordering| {
             let of = of_size(file_bytes);

@@ -360,6 +360,7 @@ impl Graph {
                 }
                 let empty = deps.swap_remove(i);
                 deps.extend(self.before_indices(empty));
+                deps.extend(self.followed_by(empty));
                 continue;
             }
             let soft_here = d.block == block.0 && !d.in_flight && d.state != State::Hard;

@@ -143,7 +143,12 @@ impl Graph {
 
     fn commit_empty_if_done(&mut self, index: u32) {
         let p = &self.patches[index as usize];
-        if p.befores_count == 0 && !p.held {
+        if p.befores_count > 0 || p.held {
+            return;
+        }
+        if self.is_behind(index) {
+            self.pass(index);
+        } else {
             let mut work = std::mem::take(&mut self.stack);
             work.clear();
             work.push(index);

@@ -3,6 +3,7 @@
 use crate::block::{Block, BlockId, NIL};
 use crate::crowd::Crowds;
 use crate::patch::{EDGE_BYTES, Edge, Flights, PATCH_BYTES, Patch, PatchId, State};
+use crate::trail::Trail;
 use crate::undo::{Undo, UndoStore};
 use crate::{Counters, Event, Hook, Optimisations};
 
@@ -86,6 +87,8 @@ pub struct Graph {
     pub(crate) settled: Vec<u64>,
     /// The number, modulo 256, of the batch that patches go in flight with.
     pub(crate) flight: u8,
+    /// Where order is kept by the queue of the device.
+    pub(crate) trail: Option<Box<Trail>>,
     #[cfg(feature = "planted-errors")]
     pub(crate) planted: Option<crate::planted::Planted>,
 }
@@ -121,6 +124,7 @@ impl Graph {
             crowds: Crowds::default(),
             settled: Vec::new(),
             flight: 0,
+            trail: None,
             #[cfg(feature = "planted-errors")]
             planted: None,
         }

@@ -20,6 +20,8 @@
 //! 1. **Disk safety**: `dep[C] ⊆ C`.
 //! 2. **In-flight safety**: for every block B, `dep[F_B] ⊆ C ∪ F_B`, and at most one version of B
 //!    is in flight.
+//!    Where the device's queue keeps order (`trail`), dependencies in flight are enough: the request
+//!    names those that it follows.
 //! 3. The graph is acyclic, *including the implied edges of hard patches*: a hard patch has no undo
 //!    data, so every version of its block contains it, and every other uncommitted patch of the
 //!    block therefore depends on it. These edges are stored. Acyclicity is all that liveness needs:
@@ -78,6 +80,7 @@ mod search;
 mod settle;
 mod snapshot;
 mod supersede;
+mod trail;
 mod undo;
 mod wanted;
 mod write;

@@ -150,7 +150,7 @@ impl Graph {
     /// them.
     pub(crate) fn add_edge(&mut self, after: u32, before: u32) {
         debug_assert_ne!(after, before, "a patch cannot depend on itself");
-        if self.has_edge_among_newest(after, before, 4) {
+        if self.has_edge_among_newest(after, before, 4) || self.follows(after, before) {
             return;
         }
         let first_edge_of_empty = {

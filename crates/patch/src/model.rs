@@ -7,6 +7,8 @@
 //! every dependency, stated or by overlap, is met at once (in-flight safety) and so also on any
 //! disk (disk safety).
 
+use std::collections::HashMap;
+
 use crate::{BlockId, Change};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub struct ModelClosure {
 pub struct Model {
     items: Vec<Item>,
     original: Vec<Vec<u8>>,
+    /// The blocks with a version in flight, and those whose versions it goes behind.
+    chains: HashMap<BlockId, Vec<BlockId>>,
 }
 
 impl Model {
@@ -66,6 +70,7 @@ impl Model {
         Model {
             items: Vec::new(),
             original: blocks.to_vec(),
+            chains: HashMap::new(),
         }
     }
 
@@ -280,35 +285,42 @@ impl Model {
                 let mut all = item.dependencies.iter();
                 item.state == State::Committed || (!item.held && all.all(|d| self.is_committed(*d)))
             }
-            (_, None) => self.is_met(number, None),
+            (_, None) => self.is_met(number, &[]),
             (_, group) => (0..self.items.len())
                 .filter(|n| self.items[*n].group == group)
-                .all(|n| self.is_met(n, None)),
+                .all(|n| self.is_met(n, &[])),
         }
     }
 
-    /// Whether a change is as good as on disk for a write of `with_block`.
-    fn is_met(&self, number: usize, with_block: Option<BlockId>) -> bool {
+    /// Whether a change is as good as on disk for a write that goes with or behind the versions in
+    /// flight of these blocks.
+    fn is_met(&self, number: usize, with: &[BlockId]) -> bool {
         let item = &self.items[number];
         match item.block {
             None => {
                 let mut all = item.dependencies.iter();
-                item.state == State::Committed
-                    || (!item.held && all.all(|d| self.is_met(*d, with_block)))
+                item.state == State::Committed || (!item.held && all.all(|d| self.is_met(*d, with)))
             }
             Some(block) => {
                 matches!(item.state, State::Committed | State::Gone)
-                    || (item.state == State::InFlight && Some(block) == with_block)
-                    || matches!(item.state, State::SupersededBy(by) if self.is_met(by, with_block))
+                    || (item.state == State::InFlight && with.contains(&block))
+                    || matches!(item.state, State::SupersededBy(by) if self.is_met(by, with))
             }
         }
     }
 
     /// The graph writes a version of `block` that holds, for the first time, the changes `numbers`.
+    /// In a queue that keeps order it goes behind the versions in flight of the blocks `chain`.
     ///
     /// # Errors
     /// In words, where that breaks a rule.
-    pub fn write(&mut self, block: BlockId, numbers: &[usize], bytes: &[u8]) -> Result<(), String> {
+    pub fn write(
+        &mut self,
+        block: BlockId,
+        numbers: &[usize],
+        bytes: &[u8],
+        chain: &[BlockId],
+    ) -> Result<(), String> {
         if self
             .items
             .iter()
@@ -325,9 +337,18 @@ impl Model {
             }
             item.state = State::InFlight;
         }
+        self.chains.insert(block, chain.to_vec());
+        let mut with = vec![block];
+        let mut looked_at = 0;
+        while let Some(of) = with.get(looked_at).copied() {
+            let behind = self.chains.get(&of).into_iter().flatten();
+            let behind: Vec<BlockId> = behind.filter(|b| !with.contains(b)).copied().collect();
+            with.extend(behind);
+            looked_at += 1;
+        }
         for number in numbers {
             for d in &self.items[*number].dependencies {
-                if !self.is_met(*d, Some(block)) {
+                if !self.is_met(*d, &with) {
                     return Err(format!(
                         "change {number} is written before change {d}, which it depends on"
                     ));
@@ -341,8 +362,17 @@ impl Model {
         Ok(())
     }
 
+    /// Whether the version of `block` in flight goes behind none that is in flight still.
+    pub fn may_complete(&self, block: BlockId) -> bool {
+        self.chains.get(&block).is_none_or(Vec::is_empty)
+    }
+
     /// The version of `block` in flight is on the disk.
     pub fn complete(&mut self, block: BlockId) {
+        self.chains.remove(&block);
+        for behind in self.chains.values_mut() {
+            behind.retain(|b| *b != block);
+        }
         for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
             if item.state == State::InFlight {
                 item.state = State::Committed;

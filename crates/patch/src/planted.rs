@@ -92,11 +92,21 @@ pub enum Planted {
     SupersededInACircle,
     /// Dependents of a superseded change wait for nothing in its place.
     SupersededForgetsDependents,
+    /// A chain does not look behind empty patches.
+    ChainStopsAtEmpty,
+    /// A chain leaves out the blocks of runs.
+    ChainForgetsRuns,
+    /// What a block follows is forgotten for the next thing that it follows.
+    ChainKeepsOnlyLast,
+    /// A held empty patch is passed before it is released.
+    HeldIsPassed,
+    /// An empty patch commits as soon as what it stands for was sent.
+    EmptyCommitsWhenPassed,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 37] = [
+    pub const ALL: [Planted; 42] = [
         Planted::OverlapLeftOut,
         Planted::HardIgnoresSearch,
         Planted::HardDespiteExternal,
@@ -134,6 +144,11 @@ impl Planted {
         Planted::ThinnedTooMuch,
         Planted::SupersededInACircle,
         Planted::SupersededForgetsDependents,
+        Planted::ChainStopsAtEmpty,
+        Planted::ChainForgetsRuns,
+        Planted::ChainKeepsOnlyLast,
+        Planted::HeldIsPassed,
+        Planted::EmptyCommitsWhenPassed,
     ];
 }
 

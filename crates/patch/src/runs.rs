@@ -160,6 +160,7 @@ impl Graph {
         if waits_for != NIL {
             self.add_edge(index, waits_for);
             self.patches[index as usize].ready = self.planted(Planted::RunDoesNotWait);
+            self.update_run(index);
         }
         index
     }
@@ -295,7 +296,7 @@ impl Graph {
     /// Whether a run may commit.
     pub(crate) fn run_is_done(&self, index: u32) -> bool {
         let run = &self.patches[index as usize];
-        run.offset == 0 && run.befores_count == 0
+        run.offset == 0 && run.befores_count == 0 && !self.is_behind(index)
     }
 
     /// The block's part of its run becomes a hard patch of its own, because a change that waits for
@@ -371,6 +372,7 @@ impl Graph {
         }
         self.counters.run_blocks_live -= 1;
         self.patches[run as usize].offset -= 1;
+        self.part_follows(run, block);
         self.update_ready(hard);
         Some((run, hard))
     }

@@ -50,6 +50,7 @@ impl Graph {
         let left_over = uncommitted.saturating_sub(chosen.len() + in_run);
         let run = self.start_run(block);
         self.put_in_flight(block, &chosen);
+        self.pass_sent(block, run, &chosen);
         self.counters.versions += 1;
         let version = if left_over == 0 {
             Version::Newest
@@ -189,6 +190,11 @@ impl Graph {
             p.mark = mark;
             looks_at(index);
             state.live = true;
+            if self.is_passed(index) {
+                state.in_flight = true;
+                continue;
+            }
+            let p = &self.patches[index as usize];
             if p.in_flight {
                 state.in_flight = true;
                 continue;
@@ -417,6 +423,7 @@ impl Graph {
                 }
                 match q.state {
                     State::Empty if q.held && !self.planted(Planted::HeldCommits) => {}
+                    State::Empty if self.is_behind(after) => self.pass(after),
                     State::Empty => work.push(after),
                     State::Run if self.run_is_done(after) => work.push(after),
                     State::Run => self.update_run(after),
@@ -436,6 +443,7 @@ impl Graph {
             }
             let id = self.id_of(index);
             self.free_slot(index);
+            self.end_trail(id, work);
             self.emit(&Event::Commit { id });
         }
     }

@@ -37,7 +37,9 @@ fn graph_and_model_agree() {
         let count = Cell::new(0);
         let result = runner.run(&support::steps(), |steps| {
             count.set(count.get() + 4 * steps.len() as u64);
-            support::check_all(&steps, None, true).map_err(TestCaseError::fail)
+            (support::check_all(&steps, None, true))
+                .and_then(|()| support::check_in_queue(&steps, None, true))
+                .map_err(TestCaseError::fail)
         });
         if let Err(error) = result {
             panic!("SEED={seed}: {error}");

@@ -23,7 +23,10 @@ fn first_failure(planted: Option<Planted>, invariants: bool) -> Option<(u32, Str
     QUIET.set(true);
     let found = (1..=CASES).find_map(|case| {
         let steps = support::steps().new_tree(&mut runner).unwrap().current();
-        let run = || support::check_all(&steps, planted, invariants);
+        let run = || {
+            support::check_all(&steps, planted, invariants)?;
+            support::check_in_queue(&steps, planted, invariants)
+        };
         let result = catch_unwind(AssertUnwindSafe(run));
         result
             .unwrap_or_else(|_| Err("panicked".into()))

@@ -316,6 +316,15 @@ impl Session {
         }
     }
 
+    /// Divides a batch that was handed out into its requests, each of which is
+    /// [reported](Self::written) by itself: for a device that has each write on stable storage when
+    /// it is done.
+    pub fn split(&mut self, batch: Batch) -> Vec<Batch> {
+        let parts = self.store.split(batch);
+        self.in_flight += (parts.len() as u32).saturating_sub(1);
+        parts
+    }
+
     /// Notes that a batch which was made outside of a task is on its way:
     /// [`written`](Self::written) is to be told of it.
     pub fn hand_out(&mut self, batch: Batch) -> Option<Batch> {

@@ -1,5 +1,7 @@
 //! Write-back: which blocks go next, and what happens when they are on stable storage.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use backstitch_device::{Buffer, WriteRequest};
@@ -70,12 +72,17 @@ pub struct Batch {
     /// The requests of each volume, in order of place; adjacent blocks are one request. Where the
     /// unit is smaller than the block a request may begin and end at any unit.
     pub writes: Vec<(VolumeId, Vec<WriteRequest>)>,
-    /// The slots that it writes, in order of place.
-    slots: Vec<u32>,
+    /// The slots that it writes.
+    pub(crate) slots: Vec<u32>,
     /// The graph's blocks that are in flight with it.
-    units: Vec<BlockId>,
+    pub(crate) units: Vec<BlockId>,
     /// Batches with blocks are counted, from 1 on.
     pub(crate) number: u64,
+    /// How many [parts](Store::split) of the same batch are not complete, this one too.
+    pub(crate) parts_left: Option<Arc<AtomicUsize>>,
+    /// Where order is kept by the device's queue: the blocks on their way that each of `units` has
+    /// to follow.
+    pub(crate) chains: Vec<(BlockId, Vec<BlockId>)>,
 }
 
 impl Batch {
@@ -88,6 +95,18 @@ impl Batch {
     pub fn len(&self) -> usize {
         self.slots.len()
     }
+
+    /// The graph's blocks that it writes.
+    pub fn units(&self) -> &[BlockId] {
+        &self.units
+    }
+
+    /// The graph's blocks, on their way with other batches, that must be on stable storage before
+    /// this one may be, where [order is kept by the device's queue](Store::order_by_queue).
+    pub fn follows(&self) -> impl Iterator<Item = BlockId> + '_ {
+        let all = self.chains.iter().flat_map(|(_, before)| before);
+        all.copied().filter(|before| !self.units.contains(before))
+    }
 }
 
 /// What a batch is put together from.
@@ -97,6 +116,7 @@ struct Versions {
     pieces: Vec<(u32, u32, Buffer)>,
     slots: Vec<u32>,
     units: Vec<BlockId>,
+    chains: Vec<(BlockId, Vec<BlockId>)>,
     /// Scratch: the units of a slot that are to be written.
     chosen: Vec<BlockId>,
 }
@@ -107,6 +127,12 @@ impl Store {
     /// on stable storage; then no two blocks may wait for each other.
     pub fn write_back_with_rollback(&mut self, may: bool) {
         self.writes_with_rollback = may;
+    }
+
+    /// From now on batches may [follow](Batch::follows) others that are on their way, for a device
+    /// whose queue keeps order. To be called before anything is changed.
+    pub fn order_by_queue(&mut self) {
+        self.graph.order_by_queue();
     }
 
     /// Puts the next batch together, of at most about `max_bytes`. Its blocks are in flight until
@@ -344,10 +370,13 @@ impl Store {
         let mut single = None;
         for unit in &versions.chosen {
             let range = self.range_of(*unit);
-            match self
-                .graph
-                .start_write(*unit, self.slots[index as usize].part(range))
-            {
+            let version = (self.graph).start_write(*unit, self.slots[index as usize].part(range));
+            if version != Version::Nothing && self.graph.is_ordered_by_queue() {
+                let mut chain = Vec::new();
+                self.graph.take_chain(*unit, &mut chain);
+                versions.chains.push((*unit, chain));
+            }
+            match version {
                 Version::Nothing => {}
                 Version::Newest if is_one => single = Some(self.slots[index as usize].sealed(None)),
                 Version::RolledBack(copy) if is_one => {
@@ -432,6 +461,7 @@ impl Store {
             mut pieces,
             slots,
             units,
+            chains,
             ..
         } = versions;
         pieces.sort_unstable_by_key(|(slot, at, _)| {
@@ -444,6 +474,8 @@ impl Store {
             slots,
             units,
             number: self.batches,
+            parts_left: None,
+            chains,
         };
         // Where the last request ends, and how long it is.
         let (mut end_bytes, mut len_bytes) = (0, 0);
@@ -493,39 +525,6 @@ impl Store {
                 writes: &batch.writes,
             });
         }
-    }
-
-    /// The batch and a flush after it succeeded: its patches are on stable storage.
-    pub fn complete(&mut self, batch: Batch, now: Duration) {
-        self.stats.flushes += batch.writes.len() as u64;
-        self.tell(|| Happening::Flushed(now, batch.number));
-        drop(batch.writes);
-        for unit in batch.units {
-            self.graph.complete_write(unit);
-        }
-        for index in batch.slots {
-            let has_uncommitted = self.has_uncommitted(index);
-            let slot = &mut self.slots[index as usize];
-            slot.in_flight = false;
-            if has_uncommitted {
-                slot.dirtied = if slot.rollback_owed {
-                    slot.dirtied
-                } else {
-                    now
-                };
-                // The block left the queue when it was taken up; units of it that can be written
-                // now enter it again.
-                for unit in self.units(index) {
-                    if self.graph.has_ready(unit) {
-                        self.became_ready.push(unit);
-                    }
-                }
-            } else {
-                self.become_clean(index);
-                self.note_written(index);
-            }
-        }
-        self.note_ready();
     }
 
     /// From now on `targets` and what they depend on take on nothing more to wait for, so that

@@ -18,7 +18,8 @@
 //!   other, and so are the units within them. The unit is the block unless the volume's device
 //!   promises less ([`Store::add_volume_with_units`]).
 //! * A batch is complete only when its writes *and a flush after them* succeeded on every device it
-//!   touches.
+//!   touches. On a device without a volatile cache each request may complete by itself
+//!   ([`Store::split`]).
 //! * Buffers are reference-counted. A version without a rollback shares the newest buffer; a later
 //!   change copies it first. Readers always see the newest bytes.
 //! * A volume may be on another one ([`Store::add_volume_on`]): its blocks are blocks of that, and
@@ -28,6 +29,7 @@
 
 mod batch;
 mod cache;
+mod complete;
 pub mod drive;
 mod kind;
 mod limits;

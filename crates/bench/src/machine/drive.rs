@@ -50,11 +50,15 @@ impl Machine {
         }
     }
 
-    /// Writes a batch that was handed out, and reports it done.
+    /// Writes a batch that was handed out, and reports it done. Where the drive's queue keeps the
+    /// order the batch is only handed to it.
     pub(super) async fn write_out(&self, batch: Batch) {
         self.cpu
             .work(&self.schedule, Work::Batch(batch.len()))
             .await;
+        if self.has_chains {
+            return self.queue_in_chains(batch).await;
+        }
         let result = self.write_batch(&batch.writes).await;
         let now = self.now();
         let is_due = {

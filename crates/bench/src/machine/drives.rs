@@ -139,6 +139,11 @@ impl Drives {
         flushes.collect()
     }
 
+    /// Whether any drive has a volatile cache.
+    pub(super) fn have_cache(&self) -> bool {
+        self.all.iter().any(|drive| drive.device.has_cache())
+    }
+
     /// Whether a write is on the medium by now.
     pub(super) fn is_stable(&self, asked: Asked) -> bool {
         self.all[asked.drive].device.is_stable(asked.id)

@@ -12,6 +12,7 @@ use backstitch_layout::{
 use backstitch_vfs::{GroupId, MountOptions};
 
 use super::Machine;
+use super::chains::report_done;
 use super::schedule::{Event, Tasks};
 use super::writer::write_back;
 use crate::Result;
@@ -68,6 +69,8 @@ impl MachineFiles {
             machine: machine.clone(),
             tasks: Tasks::default(),
         };
+        let reports = report_done(machine.clone());
+        files.tasks.spawn(&machine.schedule, reports);
         files.run(machine.start(found))?;
         let writer = write_back(machine.clone());
         files.tasks.spawn(&machine.schedule, writer);

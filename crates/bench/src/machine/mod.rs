@@ -12,6 +12,7 @@
 //! | `schedule` | tasks, and what they wait for |
 //! | `cpu` | how long the host's work takes |
 //! | `drives` | the file system's drive, and that of its log where this has its own |
+//! | `chains` | order that the drive's queue keeps |
 //! | `requests` | where batches and reads become requests of the drive |
 //! | `drive` | the session's tasks, and operations, step by step |
 //! | `writer` | write-back, and who has to wait while memory is full |
@@ -26,8 +27,9 @@
 //! `vfs` do, with the same times and bounds. A batch goes to the drive as a whole, and the writer
 //! waits for it. A caller that waits for stable storage writes batches of its own meanwhile, so the
 //! drive has up to two at once, as in a mount; mechanisms that leave their order to the drive's
-//! queue differ ([`requests`]). The reclaim is not run.
+//! queue differ ([`requests`], [`chains`]). The reclaim is not run.
 
+mod chains;
 mod contents;
 mod cpu;
 mod drive;
@@ -55,6 +57,7 @@ use backstitch_vfs::{GroupId, MemoryStats, MountOptions, Stats};
 
 use crate::disk::{Disk, QueueOrder};
 use crate::{Error, Result};
+use chains::Chains;
 use contents::{Gathered, HostCache};
 use cpu::Cpu;
 use drives::Drives;
@@ -70,6 +73,7 @@ pub(crate) const START_SECONDS: i64 = 1_200_000_000;
 struct Core {
     session: Session,
     queue: Queue,
+    chains: Chains,
     gathered: Gathered,
     cached: HostCache,
     /// The patchgroup to which changes belong.
@@ -94,6 +98,8 @@ pub(crate) struct Machine {
     write_step_bytes: usize,
     ordering_name: &'static str,
     is_ordered_by_queue: bool,
+    /// The mechanism's order is kept by requests that name those before them.
+    has_chains: bool,
     queue_order: QueueOrder,
 }
 
@@ -141,6 +147,11 @@ impl Machine {
         let limits = options.limits();
         let mut store = Store::new(limits, options.optimisations);
         let mut mechanism = log::mechanism(&access, false, prepared.log).map_err(engine)?;
+        let is_chained = mechanism.is_ordered_by_queue() && disk.queue_order == QueueOrder::Chain;
+        let has_chains = is_chained && !drives.have_cache();
+        if has_chains {
+            store.order_by_queue();
+        }
         let promises = mechanism.kind().promises();
         let unit_bytes = options.unit_bytes(promises, block_bytes).map_err(engine)?;
         let volume = store.add_volume_with_units(block_bytes, unit_bytes);
@@ -165,11 +176,13 @@ impl Machine {
         let is_ordered_by_queue = session.may_be_ordered_by_queue();
         let machine = Machine {
             is_ordered_by_queue,
+            has_chains,
             queue_order: disk.queue_order,
             root: session.fs.root(),
             core: RefCell::new(Core {
                 session,
                 queue: Queue::default(),
+                chains: Chains::default(),
                 gathered: Gathered::default(),
                 cached: HostCache::new(disk.page_bytes.unwrap_or(limits.memory_bytes)),
                 engaged: None,

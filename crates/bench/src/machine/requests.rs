@@ -4,10 +4,12 @@
 //! done when all of them are, and when the drive's volatile cache, if it has one, was flushed after
 //! that. Until then nothing that depends on them is handed out.
 //!
-//! If the mechanism leaves its order to the drive's queue, a batch counts as done once the drive
-//! has it. The next batch comes after this one: each of its requests names all of this one, a chain
-//! in the words of Ganger and Patt, whose links are batches; or requests carry one of their flags
-//! ([`QueueOrder`]). A caller that waits for stable storage waits until the queue is empty.
+//! If the mechanism leaves its order to the drive's queue, each request names those that it has to
+//! follow ([`chains`](super::chains)), or requests carry one of the flags of Ganger and Patt
+//! ([`QueueOrder`]). With flags, and on a drive with a volatile cache, a batch counts as done once
+//! the drive has it, and the next one comes after it; with chains on such a drive each of its
+//! requests names all of this one. A caller that waits for stable storage waits until the queue is
+//! empty.
 
 use backstitch_device::{DeviceError, WriteRequest};
 use backstitch_drives::Flag;
@@ -18,7 +20,7 @@ use super::drives::Asked;
 use crate::disk::QueueOrder;
 
 /// Requests in the queue at which the host waits before it adds more.
-const MOST_QUEUED: usize = 128;
+pub(super) const MOST_QUEUED: usize = 128;
 
 /// Writes that count as done, in the order of submission.
 #[derive(Default)]
@@ -74,7 +76,7 @@ impl Machine {
 
     /// Waits until everything that counts as done is on stable storage.
     pub(super) async fn settle(&self) {
-        if !self.is_ordered_by_queue {
+        if !self.is_ordered_by_queue || self.has_chains {
             return;
         }
         self.schedule.requests(self.drives.submit_flush()).await;
@@ -116,7 +118,7 @@ impl Machine {
     }
 
     /// Adds what was written to the host's cache.
-    fn keep(&self, writes: &[(VolumeId, Vec<WriteRequest>)]) {
+    pub(super) fn keep(&self, writes: &[(VolumeId, Vec<WriteRequest>)]) {
         let cached = &mut self.core.borrow_mut().cached;
         for request in writes.iter().flat_map(|(_, requests)| requests) {
             cached.keep((request.offset_bytes, request.len_bytes()));

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::drives::{Asked, Drives};
 use crate::{Error, Result};
@@ -27,6 +27,8 @@ pub(super) enum Event {
     Writer,
     /// A client is done.
     Client,
+    /// Requests are done whose end was to be [noted](Schedule::note).
+    Done,
 }
 
 /// The index of a task. The first one is the caller that runs the machine.
@@ -65,6 +67,9 @@ struct State {
     timers: BinaryHeap<Reverse<(u64, u64, TaskId, u64)>>,
     timers_asked: u64,
     requests: FxHashMap<Asked, TaskId>,
+    /// Requests that no task waits for, but whose end is to be noted, and those that have ended.
+    noted: FxHashSet<Asked>,
+    done: Vec<Asked>,
 }
 
 /// Which task waits for what.
@@ -108,6 +113,16 @@ impl Schedule {
         }
     }
 
+    /// Has the end of requests noted that were submitted in this turn, without waiting.
+    pub(super) fn note(&self, ids: &[Asked]) {
+        self.state.borrow_mut().noted.extend(ids);
+    }
+
+    /// The requests that have ended, of those to be noted, since the last call.
+    pub(super) fn take_done(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.state.borrow_mut().done)
+    }
+
     /// Waits until an event happens.
     pub(super) async fn event(&self, event: Event) {
         self.wait(Wait::Event(event, None)).await;
@@ -138,12 +153,7 @@ impl Schedule {
 
     /// Wakes the tasks that wait for an event.
     pub(super) fn tell(&self, event: Event) {
-        let mut state = self.state.borrow_mut();
-        for task in 0..state.waiting.len() {
-            if state.waiting[task].event == Some(event) {
-                state.wake(task);
-            }
-        }
+        self.state.borrow_mut().tell(event);
     }
 
     /// Advances the clock to the next event. False if there is none.
@@ -196,7 +206,19 @@ impl State {
         }
     }
 
+    fn tell(&mut self, event: Event) {
+        for task in 0..self.waiting.len() {
+            if self.waiting[task].event == Some(event) {
+                self.wake(task);
+            }
+        }
+    }
+
     fn request_done(&mut self, id: Asked) {
+        if self.noted.remove(&id) {
+            self.done.push(id);
+            self.tell(Event::Done);
+        }
         let Some(task) = self.requests.remove(&id) else {
             return;
         };

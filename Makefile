@@ -20,10 +20,10 @@ test: deps build ## Everything a change needs (under 10 minutes on 2 cores)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/test.sh
 
 test-posix: deps build ## pjdfstest with pauses of a second, on our mount and the kernel's (needs root, 4 minutes)
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) NAPTIME=1 cargo test --locked -p backstitch-tests --test posix -- --nocapture
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) NAPTIME=1 cargo test --locked -p backstitch-tests --test end-to-end posix:: -- --nocapture
 
 test-fsx: deps build ## fsx with 200,000 operations
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test fsx -- --nocapture
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test end-to-end fsx:: -- --nocapture
 
 soak: deps build ## Hours of kills, random operations, explorations and fault sweeps; seeds are printed (ROUNDS=n rounds, PARTS="torn faults" those only)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh $(PARTS)

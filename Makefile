@@ -5,7 +5,7 @@ BACKSTITCH = $(or $(CARGO_TARGET_DIR),target)/release/backstitch
 HARNESS = ../shared/tools/peers/bench.py
 export PATH
 
-.PHONY: help build run run-deps test test-posix test-fsx ablate semantics soak fuzz bench figures tour lint deps
+.PHONY: help build run run-deps lint-deps test test-posix test-fsx ablate semantics soak fuzz bench figures tour lint deps
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,10 +20,10 @@ test: deps build ## Everything a change needs (under 10 minutes on 2 cores)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/test.sh
 
 test-posix: deps build ## pjdfstest with pauses of a second, on our mount and the kernel's (needs root, 4 minutes)
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) NAPTIME=1 cargo test --locked -p backstitch-tests --test posix -- --nocapture
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) NAPTIME=1 cargo test --locked -p backstitch-tests --test end-to-end posix:: -- --nocapture
 
 test-fsx: deps build ## fsx with 200,000 operations
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test fsx -- --nocapture
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test end-to-end fsx:: -- --nocapture
 
 soak: deps build ## Hours of kills, random operations, explorations and fault sweeps; seeds are printed (ROUNDS=n rounds, PARTS="torn faults" those only)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh $(PARTS)
@@ -52,7 +52,7 @@ figures: build ## The papers' tables and figures beside ours, as a page: figures
 tour: build ## The pictures and answers of docs/tour made anew, from traces (seconds)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/tour.py
 
-lint: deps ## Formatting, clippy, documentation, licences and sources of the dependencies
+lint: lint-deps ## Formatting, clippy, documentation, licences and sources of the dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
@@ -61,6 +61,9 @@ lint: deps ## Formatting, clippy, documentation, licences and sources of the dep
 
 run-deps:
 	scripts/install-deps.sh --run
+
+lint-deps:
+	scripts/install-deps.sh --lint
 
 deps: ## Install the Debian packages and tools that tests and benchmarks use
 	scripts/install-deps.sh

@@ -4,6 +4,7 @@
 #
 #   scripts/install-deps.sh          install
 #   scripts/install-deps.sh --run    install what building and the demonstration need, and no more
+#   scripts/install-deps.sh --lint   install what `make lint` needs, and no more
 #   scripts/install-deps.sh --fuzz   install what fuzzing needs too: a nightly compiler and cargo-fuzz
 #   scripts/install-deps.sh --page   install what the test of the page needs too: a browser, some 100s of MB
 #   scripts/install-deps.sh --check  only say what is missing (exit 1 if anything is)
@@ -12,9 +13,12 @@ set -eu
 # For each package a command whose presence shows that the package is there, even on systems other than Debian.
 packages="cc:gcc mke2fs:e2fsprogs fusermount3:fuse3 python3:python3 tar:tar"
 tools=""
-if [ "${1:-}" != --run ]; then
+if [ "${1:-}" = --lint ]; then
+    # Building it takes minutes, and no test needs it.
+    tools="cargo-deny:0.20.2"
+elif [ "${1:-}" != --run ]; then
     packages="$packages fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark qemu-io:qemu-utils sqlite3:sqlite3 pkg-config:pkg-config makefs:makefs fls:sleuthkit linux.uml:user-mode-linux insmod:kmod"
-    tools="pjdfstest:0.2.2 fsx:0.3.2 cargo-deny:0.20.2"
+    tools="pjdfstest:0.2.2 fsx:0.3.2"
 fi
 
 if [ "${1:-}" = --page ]; then

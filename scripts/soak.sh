@@ -11,11 +11,12 @@ backstitch="${BACKSTITCH_BIN:-target/release/backstitch}"
 work="${TMPDIR:-/tmp}"
 export KEEP=1
 
-# Runs tests of a crate, and shows their output.
+# Runs tests of a crate, and shows their output: tests CRATE EXECUTABLE PART-OF-A-NAME...
 tests() {
     crate="$1"
-    shift
-    cargo test --locked --release -p "backstitch-$crate" "$@" -- --nocapture
+    executable="$2"
+    shift 2
+    cargo test --locked --release -p "backstitch-$crate" --test "$executable" -- --nocapture "$@"
 }
 
 explorer() {
@@ -23,14 +24,14 @@ explorer() {
 }
 
 # Compares the patch graph with its model.
-part_model() { STEPS="${STEPS:-1000000}" tests patch --test model; }
+part_model() { STEPS="${STEPS:-1000000}" tests patch patch model::; }
 
 # Real mounts: killed, recorded, compared.
 part_mounts() {
     KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" CUTS="${CUTS:-40}" \
         JOURNAL_KILLS="${JOURNAL_KILLS:-34}" \
-        tests tests --test kill --test journal_kill --test recorded --test journal --test lockstep --test fsx --test bad_images
+        tests tests end-to-end kill:: recorded:: journal:: lockstep:: fsx:: bad_images::
 }
 
 # Real mounts again, whose requests come by io_uring.
@@ -44,19 +45,19 @@ part_io_uring() {
     echo Y >"$switch"
     result=0
     part_mounts || result=$?
-    tests tests --test posix --test generic --test direct_io --test io_uring || result=$?
-    tests fuse || result=$?
+    tests tests end-to-end posix:: generic:: direct_io:: io_uring:: || result=$?
+    cargo test --locked --release -p backstitch-fuse -- --nocapture || result=$?
     echo "$before" >"$switch"
     return "$result"
 }
 
 # Writers and readers on one mount, half of the time under soft updates and half under a journal.
-part_load() { ENDURE_SECONDS="${ENDURE_SECONDS:-1800}" SEED="$round" RUST_TEST_THREADS=1 tests tests --test endurance; }
+part_load() { ENDURE_SECONDS="${ENDURE_SECONDS:-1800}" SEED="$round" RUST_TEST_THREADS=1 tests tests end-to-end endurance::; }
 
 # Damaged images, our repair compared with e2fsck's; other images in each round.
-part_mutants() { MUTANTS="${MUTANTS:-10000}" SEED="$round" tests tests --test mutants; }
+part_mutants() { MUTANTS="${MUTANTS:-10000}" SEED="$round" tests tests mutants; }
 
-part_journal() { cargo test --release --locked -p backstitch-vfs --test journal_write -- --ignored; }
+part_journal() { cargo test --release --locked -p backstitch-vfs --test vfs -- --ignored journal_write::; }
 
 # ACE's sequences of one operation are explored to the end.
 part_explore() {
@@ -102,21 +103,21 @@ part_sync() {
 part_reclaim() { explorer --workload ace:1 --opt "${OPT:-both}" --reclaim "${RECLAIM:-1}" --in-use 64; }
 
 # With nothing broken, the scripts that show broken rules must pass in every state.
-part_canaries() { BACKSTITCH_NEW_EACH=100000000 tests crash --test canaries; }
+part_canaries() { BACKSTITCH_NEW_EACH=100000000 tests crash crash canaries::; }
 
-part_nested() { BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" tests crash --test nested; }
+part_nested() { BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" tests crash crash nested::; }
 
 part_histories() {
     histories="${BACKSTITCH_RUNS:-200}"
     BACKSTITCH_RUNS="$histories" BACKSTITCH_FIRST="$(((round - 1) * histories + 1))" \
-        tests ext --test crash_states --test reclaim
+        tests ext-tools ext-tools crash_states:: reclaim::
 }
 
 # Each single read, write, flush and allocation fails in turn, with either unit of order; and the limit of links to a directory.
 part_faults() {
-    BACKSTITCH_FAULTS=all tests vfs --test faults --test full_disk --test fsync_cost
-    BACKSTITCH_FAULTS=all BACKSTITCH_ATOMIC=512 tests vfs --test faults --test full_disk
-    cargo test --release --locked -p backstitch-vfs --test link_limit -- --ignored
+    BACKSTITCH_FAULTS=all tests vfs vfs faults:: full_disk:: fsync_cost::
+    BACKSTITCH_FAULTS=all BACKSTITCH_ATOMIC=512 tests vfs vfs faults:: full_disk::
+    cargo test --release --locked -p backstitch-vfs --test vfs -- --ignored link_limit::
 }
 
 part_memory() { BACKSTITCH_BIN="$backstitch" scripts/memory.sh; }
@@ -133,11 +134,11 @@ part_recovery() {
 part_costs() {
     "$backstitch" bench zero --memory
     "$backstitch" bench micro-create --memory --max-bytes 4K --ordering soft,sync
-    tests vfs --test block_writes
+    tests vfs vfs block_writes::
 }
 
 # Ten million requests of simulated drives, in a minute of the processor's time, and each within its bound.
-part_drives() { cargo test --release --locked -p backstitch-drives --test speed -- --include-ignored --nocapture; }
+part_drives() { cargo test --release --locked -p backstitch-drives --test drives -- --include-ignored --nocapture speed::; }
 
 # Programs that rely on patchgroups, with the numbers of the paper's figures: CASE_STATES states of each; SQLite only if its header is there.
 part_cases() {

@@ -1,5 +1,6 @@
 //! The paths that the documents name exist. The picture of the layers in `docs/DESIGN.md` has all
-//! crates, and all dependencies point downwards in it. No crate is too large.
+//! crates, and all dependencies point downwards in it. No crate is too large, and no test is left
+//! out of the build.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -138,4 +139,83 @@ fn no_crate_is_too_large() {
     for (folder, lines) in sources.iter().zip(lines) {
         assert!(lines <= LINES_MOST, "{}: {lines} lines", folder.display());
     }
+}
+
+/// The files and directories of tests in `folder` that are no executable of the manifest, and no
+/// module of the executable that joins them.
+fn left_out(folder: &Path, manifest: &str) -> Vec<PathBuf> {
+    let joined = std::fs::read_to_string(folder.join("main.rs")).unwrap_or_default();
+    let is_built = |path: &Path| {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let file = path.file_name().unwrap().to_str().unwrap();
+        let module = format!("mod {name};");
+        let path = ["", "tests/"].map(|folder| format!("path = \"{folder}{file}\""));
+        joined.lines().any(|line| line == module) || path.iter().any(|p| manifest.contains(p))
+    };
+    let is_code = |path: &PathBuf| {
+        let is_file = path.extension().is_some_and(|ending| ending == "rs");
+        is_file || path.join("main.rs").exists() || path.join("mod.rs").exists()
+    };
+    let paths = std::fs::read_dir(folder).unwrap();
+    let paths = paths.map(|entry| entry.unwrap().path());
+    paths.filter(is_code).filter(|p| !is_built(p)).collect()
+}
+
+/// Cargo finds no tests by itself where they are joined (`autotests = false`).
+#[test]
+fn every_file_of_tests_is_built() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let crates = std::fs::read_dir(root.join("crates")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().path());
+    let joined = crates.map(|folder| (folder.join("tests"), folder.join("Cargo.toml")));
+    let end_to_end = (root.join("tests"), root.join("tests/Cargo.toml"));
+    let mut seen = 0;
+    for (folder, manifest) in joined.chain([end_to_end]) {
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        if manifest.contains("\nautotests = false\n") {
+            seen += 1;
+            assert_eq!(left_out(&folder, &manifest), Vec::<PathBuf>::new());
+        }
+    }
+    assert!(seen > 15, "the tests of only {seen} crates are joined");
+}
+
+/// Whether a line of the sources below `folder` is one of these.
+fn any_line(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> bool {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    paths.any(|path| {
+        if path.is_dir() {
+            return any_line(&path, is_wanted);
+        }
+        let is_source = path.extension().is_some_and(|ending| ending == "rs");
+        let text = || std::fs::read_to_string(&path).unwrap();
+        is_source && text().lines().any(|line| is_wanted(line.trim_start()))
+    })
+}
+
+/// Crates without tests in their sources, or without examples in their documentation, say so, since
+/// an empty run costs a build or a second.
+#[test]
+fn crates_that_say_that_their_sources_have_no_tests_have_none() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut said = 0;
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let folder = entry.unwrap().path();
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let says = |what: &str| manifest.lines().any(|line| line == what);
+        let has = |is_wanted: &dyn Fn(&str) -> bool| any_line(&folder.join("src"), is_wanted);
+        let is_test = |line: &str| line.starts_with("#[test]") || line.contains("proptest!");
+        let is_example = |line: &str| {
+            let is_comment = line.starts_with("///") || line.starts_with("//!");
+            is_comment && line.contains("```")
+        };
+        said += usize::from(says("test = false")) + usize::from(says("doctest = false"));
+        assert!(!says("test = false") || !has(&is_test), "{folder:?}: tests");
+        assert!(
+            !says("doctest = false") || !has(&is_example),
+            "{folder:?}: an example"
+        );
+    }
+    assert!(said > 20, "only {said} crates say so");
 }

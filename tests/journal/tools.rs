@@ -16,8 +16,8 @@ use backstitch_tests::random::Random;
 use backstitch_tests::require;
 use backstitch_tests::scratch::{Scratch, force_unmount, umount_ours};
 
-use crate::kernel::work;
-use crate::{expect_same, write, write_journal};
+use super::kernel::work;
+use super::{expect_same, write, write_journal};
 
 #[test]
 fn a_journal_on_a_device_of_its_own() {

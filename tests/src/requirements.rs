@@ -63,9 +63,11 @@ pub fn missing(what: &str) -> Option<String> {
 ///
 /// With `STRICT=1` in the environment, where nothing may be skipped.
 pub fn skip(test: &str, reason: &str) {
-    // The test harness names its threads after the tests.
+    // The test harness names its threads after the tests, with their modules.
     let thread = std::thread::current();
-    let text = format!("SKIPPED {test}::{}: {reason}", thread.name().unwrap_or("?"));
+    let name = thread.name().unwrap_or("?");
+    let name = name.rsplit("::").next().unwrap_or(name);
+    let text = format!("SKIPPED {test}::{name}: {reason}");
     assert!(
         std::env::var_os("STRICT").is_none_or(|value| value != "1"),
         "{text}"

@@ -216,7 +216,7 @@ fn a_faster_host_is_faster_where_the_disk_is_none() {
     assert!((slow / fast - 2.0).abs() < 0.02, "{slow} {fast}");
 }
 
-/// Prints the figures of docs/MEASUREMENTS.md: `cargo test -p backstitch-bench --test disk --
+/// Prints the figures of docs/MEASUREMENTS.md: `cargo test -p backstitch-bench disk::figures --
 /// --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures, for minutes"]

@@ -7,11 +7,9 @@
 //! `BACKSTITCH_STATES=n` looks at n states of each program under every mechanism; without it at a
 //! few, of each under `soft`, of some under a journal too.
 
-mod support;
-
+use crate::support::{Done, can_mount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Done, can_mount};
 use tempfile::TempDir;
 
 const JOURNALS: [&str; 3] = ["journal=ordered", "journal=writeback", "journal=full"];

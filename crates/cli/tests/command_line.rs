@@ -1,10 +1,8 @@
 //! Exit codes, error lines, help, and the commands that make no file system calls.
 
-mod support;
-
+use crate::support::{Bench, tool};
 use backstitch_crash::generate;
 use std::path::Path;
-use support::{Bench, tool};
 
 #[test]
 fn mkfs_makes_what_it_is_told() {

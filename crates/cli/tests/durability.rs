@@ -2,14 +2,12 @@
 //! a crash at that moment would leave it, and counted in flushes of the device. Nothing is written
 //! by itself meanwhile.
 
-mod support;
-
+use crate::support::{Bench, can_mount, tool};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use support::{Bench, can_mount, tool};
 
 struct Mount(Bench);
 

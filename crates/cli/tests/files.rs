@@ -1,8 +1,7 @@
 //! The file commands on images, checked by e2fsck and by what the host shows.
 
-mod support;
-
-use support::{Bench, is_root, listing};
+use crate::support;
+use crate::support::{Bench, is_root, listing};
 
 /// A tree with everything a user without root can make.
 const TREE: &str = "mkdir -p src/d/e src/empty

@@ -1,9 +1,7 @@
 //! What is not ours: no command advises to overwrite it, and mkfs does not, unless it is told to.
 
-mod support;
-
+use crate::support::{Bench, can_mount, is_root, tool};
 use std::process::Stdio;
-use support::{Bench, can_mount, is_root, tool};
 
 /// A GPT with two partitions, `1` called root and `2` called home, of 8 MiB each.
 fn gpt(bench: &Bench, name: &str) {

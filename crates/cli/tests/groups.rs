@@ -1,10 +1,8 @@
 //! `depend` and `order`: programs that know nothing of patchgroups, under them.
 
-mod support;
-
+use crate::support::{Bench, Done, can_mount};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Bench, Done, can_mount};
 
 fn mounted() -> Option<Bench> {
     if !can_mount() {

@@ -1,8 +1,7 @@
 //! Mounts through the binary: coming up, serving, going away, and what happens when something is
 //! wrong.
 
-mod support;
-
+use crate::support::{Bench, can_mount, is_root, listing, tool};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
@@ -11,7 +10,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use support::{Bench, can_mount, is_root, listing, tool};
 
 /// An image that is mounted, and unmounted at the end whatever happens.
 struct Mount {

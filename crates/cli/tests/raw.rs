@@ -1,13 +1,11 @@
 //! A volume as one file: blocks are where they are written, what a file system has is refused, and
 //! writes of blocks join patchgroups.
 
-mod support;
-
+use crate::support::{Bench, Done, can_mount};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
-use support::{Bench, Done, can_mount};
 
 struct Mount<'b>(&'b Bench);
 

@@ -1,10 +1,8 @@
 //! What `info`, `stats` and `crash app` tell people is true, and nothing is left lying about.
 
-mod support;
-
+use crate::support::{Bench, Done, can_mount};
 use serde_json::Value;
 use std::process::Command;
-use support::{Bench, Done, can_mount};
 
 #[test]
 fn info_names_no_obstacle_where_there_is_none() {

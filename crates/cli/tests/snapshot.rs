@@ -1,11 +1,9 @@
 //! `backstitch snapshot` on a mount in use.
 
-mod support;
-
+use crate::support::{Bench, can_mount, is_root};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command};
 use std::time::Duration;
-use support::{Bench, can_mount, is_root};
 
 struct Mount {
     bench: Bench,

@@ -1,13 +1,11 @@
 //! Stacks through the binary: the paper's figure 8 and three file systems in each other, mounted,
 //! used, killed and mounted again.
 
-mod support;
-
+use crate::support::{Bench, can_mount, tool};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use support::{Bench, can_mount, tool};
 
 /// The paper's figure 8 (Frost et al., SOSP 2007).
 const FIGURE_8: &str = r#"

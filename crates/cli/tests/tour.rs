@@ -1,13 +1,11 @@
 //! Scripts that are recorded in memory, and the tour of docs/tour, which is made of them: its pictures
 //! and answers are what its commands give now, and its text speaks of what the pictures show.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::Bench;
+use crate::support::Bench;
 
 /// GitHub shows larger ones too, but slowly.
 const MOST_PICTURE_BYTES: u64 = 40 << 10;

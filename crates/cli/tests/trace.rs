@@ -1,12 +1,10 @@
 //! `backstitch trace`: of workloads in memory and on simulated disks, and of mounts in use.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Bench, Done, Mount, PATIENCE, can_mount, is_root, signal, until};
+use crate::support::{Bench, Done, Mount, PATIENCE, can_mount, is_root, signal, until};
 
 /// A recording in the background.
 fn spawn(bench: &Bench, words: &str) -> Child {

@@ -1,11 +1,9 @@
 //! `backstitch trace serve`: of traces, of mounts in use, and of the states that a crash can leave.
 
-mod support;
-
 use std::io::{BufRead, Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use support::{Bench, Mount, can_mount, signal, until};
+use crate::support::{Bench, Mount, can_mount, signal, until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_backstitch");
 

@@ -1,9 +1,7 @@
 //! `backstitch tune`, beside what dumpe2fs, tune2fs and e2fsck say of it.
 
-mod support;
-
+use crate::support::{Bench, Done, can_mount, tool};
 use std::process::Command;
-use support::{Bench, Done, can_mount, tool};
 
 const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
 

@@ -1,9 +1,7 @@
 //! Undo files: what `fsck -y` changes can be taken back to the last byte, by us and by e2undo.
 
-mod support;
-
+use crate::support::{Bench, can_mount, tool};
 use std::path::PathBuf;
-use support::{Bench, can_mount, tool};
 
 /// An image with files in it, and a copy of it, damaged, as `x` and `was`.
 fn damaged(bench: &Bench) {

@@ -1,12 +1,10 @@
 //! `backstitch wafs`: a log that is made, written, read, followed, checked, and killed.
 
-mod support;
-
+use crate::support::Bench;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use support::Bench;
 
 fn start(bench: &Bench, words: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_backstitch"));

@@ -1,7 +1,6 @@
 //! UFS: which images are trusted that were not unmounted, and how they are recovered.
 
-mod ufs_use;
-
+use crate::ufs_use::{image, make, make_file, new, open, superblock_of};
 use backstitch_crash::{Campaign, Fork, ImageOptions, Without, Workload, parse_script, standard};
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
@@ -20,7 +19,6 @@ use backstitch_ufs::format::superblock::{
 };
 use backstitch_ufs::format::{CylinderGroup, Inode, OnDisk, RawInode2};
 use backstitch_ufs::rules::Rule;
-use ufs_use::{image, make, make_file, new, open, superblock_of};
 
 /// Both versions, with both sizes of fragments; a block has eight.
 const IMAGES: [(&str, u32); 4] = [("ufs1", 512), ("ufs1", 1024), ("ufs2", 512), ("ufs2", 1024)];

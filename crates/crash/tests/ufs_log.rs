@@ -1,8 +1,7 @@
 //! UFS with a log of operations: what `mkfs` makes, which mount a log belongs to, and what is freed
 //! when it is brought home.
 
-mod ufs_use;
-
+use crate::ufs_use::{image, make, make_file, open, superblock_of};
 use backstitch_crash::{Fork, ForkDevice, ImageOptions};
 use backstitch_crash_core::mount::{Mount, Nobody, replayed};
 use backstitch_device::{BlockDevice, MemoryDevice};
@@ -17,7 +16,6 @@ use backstitch_ufs::format::log_record;
 use backstitch_ufs::format::superblock::offset::{CLEAN, FLAGS, MOUNT_TIME, ORPHANS};
 use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
 use backstitch_ufs::rules::Rule;
-use ufs_use::{image, make, make_file, open, superblock_of};
 
 const LOGS: [(&str, Ordering); 2] = [
     ("lffs_log", Ordering::LFFS_FILE),

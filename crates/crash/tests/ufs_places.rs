@@ -1,7 +1,6 @@
 //! UFS: where things go by the policy of FFS, and what of that is on the disk for FreeBSD to find.
 
-mod ufs_use;
-
+use crate::ufs_use::{image, make, make_file, open, superblock_of};
 use backstitch_crash::Fork;
 use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::tools::{CheckOptions, Mkfs};
@@ -11,7 +10,6 @@ use backstitch_ordering::Operation;
 use backstitch_ufs::format::group::Rotors;
 use backstitch_ufs::format::{CylinderGroup, RawSuperblock, Superblock};
 use std::mem::offset_of;
-use ufs_use::{image, make, make_file, open, superblock_of};
 
 const FRAGMENT: u32 = 512;
 const BLOCK: u64 = 8 * FRAGMENT as u64;

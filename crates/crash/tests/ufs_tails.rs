@@ -1,13 +1,11 @@
 //! UFS: how a file whose last block is in fragments gets longer.
 
-mod ufs_use;
-
+use crate::ufs_use::{image, make, make_file, open, superblock_of};
 use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::tools::CheckOptions;
 use backstitch_layout::{Error, FileSystem, FileType, InodeNumber, Result, SetAttributes};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::{Operation, Volume};
-use ufs_use::{image, make, make_file, open, superblock_of};
 
 /// Both versions, with fragments of both sizes, of which a block has eight.
 const IMAGES: [(&str, u32); 4] = [("ufs1", 512), ("ufs1", 1024), ("ufs2", 512), ("ufs2", 1024)];

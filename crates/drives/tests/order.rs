@@ -1,11 +1,9 @@
 //! Drives keep the order that requests state, even if another order is faster.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Random, drive, run};
 use backstitch_drives::{Drive, DriveSpec, Flag, Kind, Policy, Request, RequestId};
-use common::{Random, drive, run};
 use proptest::prelude::*;
 
 /// Far from the first sector, on the smallest of the drives too.

@@ -1,9 +1,7 @@
 //! Each preset reaches the figures that are published of its drive.
 
-mod common;
-
+use crate::common::{drive, iops, rate};
 use backstitch_drives::{Drive, DriveSpec, Kind};
-use common::{drive, iops, rate};
 
 /// The share by which a figure may differ.
 const TOLERANCE: f64 = 0.10;

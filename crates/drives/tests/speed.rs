@@ -1,11 +1,9 @@
 //! The host's time for a simulated request: at most 2 µs of one core. `cargo test --release -p
-//! backstitch-drives --test speed -- --ignored --nocapture` simulates ten million requests in a
+//! backstitch-drives speed:: -- --ignored --nocapture` simulates ten million requests in a
 //! minute, as `make soak` does (part `drives`).
 
-mod common;
-
+use crate::common::{Random, drive, run};
 use backstitch_drives::{DriveSpec, Kind, Request};
-use common::{Random, drive, run};
 
 /// The processor's time of this thread so far, in seconds. Other work of a loaded machine does not
 /// count.

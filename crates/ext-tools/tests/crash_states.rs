@@ -1,18 +1,16 @@
 //! Random operations in one thread, cut at random moments: whatever subset of the unflushed writes
 //! reached the device, a foreign checker finds nothing but what soft updates may leave.
 
-mod crash;
-
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::crash::{Machine, Random, check, images, our_check, seeds, what_no_crash_leaves};
 use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::MemoryDevice;
 use backstitch_layout::{Allocate, InodeNumber, SetAttributes, SetXattrMode};
 use backstitch_mechanisms::Ordering;
 use backstitch_store::{Optimisations, drive};
-use crash::{Machine, Random, check, images, our_check, seeds, what_no_crash_leaves};
 
 /// Runs a history; returns the number of states looked at and those found bad.
 fn explore(

@@ -1,8 +1,7 @@
 //! New file systems with a journal, beside mke2fs; damage to the journal's superblock, found and
 //! repaired.
 
-mod support;
-
+use crate::support::{e2fsck, have, open, run_ok, sparse_file};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
@@ -10,7 +9,6 @@ use backstitch_ext_tools::fsck::{self, Code};
 use backstitch_ext_tools::mkfs::{self, Mkfs, MkfsError};
 use backstitch_ext_tools::repair::{self, Mode};
 use backstitch_layout::{JournalHost, JournalLocation};
-use support::{e2fsck, have, open, run_ok, sparse_file};
 
 const MIB: u64 = 1 << 20;
 

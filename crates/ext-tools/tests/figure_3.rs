@@ -3,14 +3,12 @@
 //! optimisations. The paper: 23 patches and about 33,000 bytes of undo data without, 8 patches and
 //! none with. `--nocapture` prints the graphs.
 
-mod crash;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use crate::crash::Machine;
 use backstitch_mechanisms::Ordering;
 use backstitch_store::{Change, Event, Hook, Optimisations, PatchId, PatchKind};
-use crash::Machine;
 
 const BLOCK: u32 = 4096;
 const WRITES: u64 = 4;

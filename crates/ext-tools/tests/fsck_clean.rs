@@ -1,14 +1,12 @@
 //! Our check finds nothing on images in which e2fsck finds nothing.
 
-mod support;
-
+use crate::support::{debugfs, e2fsck, filled_image, have, open, run, source_tree, sparse_file};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::format::{MountRecord, superblock};
 use backstitch_ext_tools::fsck::{self, Options, Report};
 use backstitch_ext_tools::mkfs::{self, Mkfs};
 use backstitch_ordering::CrashRecord;
 use std::path::Path;
-use support::{debugfs, e2fsck, filled_image, have, open, run, source_tree, sparse_file};
 
 const MIB: u64 = 1 << 20;
 

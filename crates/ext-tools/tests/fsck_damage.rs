@@ -1,12 +1,11 @@
 //! A table of damages, made by hand: what our check says about each, and that e2fsck finds damage
 //! too.
 
-mod support;
-
+use crate::support;
+use crate::support::damages::{BLOCKS, DIRECTORIES, INODES, Row, SUPERBLOCK, damage, good_image};
+use crate::support::{e2fsck, have};
 use backstitch_ext::format::FormatError;
 use backstitch_ext_tools::fsck::{self, CheckError, Options, SliceSource};
-use support::damages::{BLOCKS, DIRECTORIES, INODES, Row, SUPERBLOCK, damage, good_image};
-use support::{e2fsck, have};
 
 fn check_table(rows: &[Row]) {
     if !have("debugfs", "e2fsprogs") {

@@ -3,13 +3,11 @@
 //! `BACKSTITCH_ROUNDS` sets the number of damages (a soak), `BACKSTITCH_SEED` where they start.
 //! Every round is its own seed, so a disagreement is repeated by its number.
 
-mod support;
-
+use crate::support::random::{Random, Targets, VARIANTS, damage, make_image, targets};
+use crate::support::{environment, have, run};
 use backstitch_ext::format::FormatError;
 use backstitch_ext_tools::fsck::{self, CheckError, Code, Options, SliceSource};
 use std::path::Path;
-use support::random::{Random, Targets, VARIANTS, damage, make_image, targets};
-use support::{environment, have, run};
 
 /// Whether e2fsck finds nothing. On some damages it runs for hours: then it is stopped, and counts
 /// as having found something.

@@ -1,12 +1,10 @@
 //! Images that were made to do harm: no panic, no hang, no memory without bound.
 
-mod support;
-
+use crate::support::probe::Probe;
+use crate::support::random::{Random, VARIANTS, damage, make_image, targets};
+use crate::support::{environment, have};
 use backstitch_ext_tools::fsck::{self, Code, Options, SliceSource};
 use std::time::{Duration, Instant};
-use support::probe::Probe;
-use support::random::{Random, VARIANTS, damage, make_image, targets};
-use support::{environment, have};
 
 /// Far more than any check of an image of 2 MiB takes, even in a debug build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,15 +1,13 @@
 //! The hashes of names beside debugfs: every version, several seeds, names of every length with
 //! bytes from all over.
 
-mod support;
-
 use std::io::Write;
 
+use crate::support::have;
 use backstitch_ext::format::htree::{
     HASH_HALF_MD4, HASH_HALF_MD4_UNSIGNED, HASH_LEGACY, HASH_LEGACY_UNSIGNED, HASH_TEA,
     HASH_TEA_UNSIGNED, hash,
 };
-use support::have;
 
 const VERSIONS: [u8; 6] = [
     HASH_LEGACY,

@@ -1,11 +1,10 @@
 //! Images with a log of operations: what mkfs makes and refuses, damage around the log, and images
 //! that another ordering left.
 
-mod crash;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::crash::Machine;
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::{FIRST_LOG_INODE, GroupDescriptor, group};
@@ -17,7 +16,6 @@ use backstitch_layout::{
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Volume;
 use backstitch_store::{Limits, Optimisations, Store, drive};
-use crash::Machine;
 
 const SIZE_BYTES: usize = 4 << 20;
 const NOW: Timestamp = Timestamp {

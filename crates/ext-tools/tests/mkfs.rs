@@ -1,7 +1,6 @@
 //! Our mkfs beside the real one: same geometry, and e2fsck has nothing to say.
 
-mod support;
-
+use crate::support::{e2fsck, have, open, run, run_ok, sparse_file};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::format::features::INCOMPAT_FLEX_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
@@ -9,7 +8,6 @@ use backstitch_ext::format::{GroupDescriptor, group};
 use backstitch_ext_tools::mkfs::{self, Mkfs, MkfsError};
 use backstitch_layout::{BlockNumber, GroupNumber};
 use std::path::Path;
-use support::{e2fsck, have, open, run, run_ok, sparse_file};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

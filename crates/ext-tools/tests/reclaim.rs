@@ -1,8 +1,6 @@
 //! What a crash leaves is reclaimed: afterwards a foreign checker finds nothing at all, every name
 //! and all contents are there, and a crash inside the reclaim leaves what any crash may leave.
 
-mod crash;
-
 use backstitch_unixfs::Fault;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::crash::{Machine, Random, check, our_check, scratch, seeds, what_no_crash_leaves};
 use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext_tools::fsck::{self, Kind, Options, SliceSource};
@@ -20,7 +19,6 @@ use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
 use backstitch_unixfs::rules::Rule;
-use crash::{Machine, Random, check, our_check, scratch, seeds, what_no_crash_leaves};
 
 /// What can be reached: the names, and of each inode its type, its size and its contents.
 #[derive(Debug, Default, PartialEq)]

@@ -1,19 +1,17 @@
 //! A reclaim that is cut off keeps what it gave back: the next one has less to do, and in the end
 //! nothing is left.
 
-mod crash;
-
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::crash::Machine;
 use backstitch_device::MemoryDevice;
 use backstitch_ext_tools::fsck::{self, Options, SliceSource};
 use backstitch_ext_tools::mkfs::{self, Mkfs};
 use backstitch_layout::{FileType, InodeNumber, ReclaimStep};
 use backstitch_mechanisms::Ordering;
 use backstitch_store::{Optimisations, drive};
-use crash::Machine;
 
 const BLOCK: usize = 1024;
 const FILES: usize = 96;

@@ -1,17 +1,17 @@
 //! Repairs: after them e2fsck and our own check find nothing, and what was not damaged is as it
 //! was.
 
-mod support;
-
+use crate::support::damages::{
+    BLOCKS, DIRECTORIES, Damage, INODES, Row, SUPERBLOCK, damage, good_image,
+};
+use crate::support::probe::Probe;
+use crate::support::random::{self, Random, VARIANTS, make_image, targets};
+use crate::support::{environment, have, run};
 use backstitch_device::MemoryDevice;
 use backstitch_ext::format::Inode;
 use backstitch_ext_tools::fsck::{self, CheckError, Kind, SliceSource};
 use backstitch_ext_tools::repair::{Mode, Options, Outcome, repair};
 use std::path::Path;
-use support::damages::{BLOCKS, DIRECTORIES, Damage, INODES, Row, SUPERBLOCK, damage, good_image};
-use support::probe::Probe;
-use support::random::{self, Random, VARIANTS, make_image, targets};
-use support::{environment, have, run};
 
 fn options(mode: Mode) -> Options {
     Options {

@@ -1,21 +1,19 @@
 //! Repairs of what crashes leave, and crashes inside repairs.
 
-mod crash;
-mod support;
-
+use crate::crash;
+use crate::crash::{Machine, scratch, seeds};
+use crate::support::cutting::CuttingDevice;
+use crate::support::random::{self, Random, VARIANTS, make_image, targets};
+use crate::support::{e2fsck, environment, have};
 use backstitch_device::MemoryDevice;
 use backstitch_ext_tools::fsck::{self, Code, Kind, Report, SliceSource};
 use backstitch_ext_tools::repair::{Mode, Options, Outcome, repair};
 use backstitch_layout::{InodeNumber, Rename, RenameMode};
 use backstitch_mechanisms::Ordering;
 use backstitch_store::{Optimisations, drive};
-use crash::{Machine, scratch, seeds};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use support::cutting::CuttingDevice;
-use support::random::{self, Random, VARIANTS, make_image, targets};
-use support::{e2fsck, environment, have};
 
 fn repaired(device: &CuttingDevice, mode: Mode) -> Outcome {
     let options = Options {

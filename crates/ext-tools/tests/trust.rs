@@ -1,17 +1,15 @@
 //! Which images are trusted that were not unmounted: only those that no other system has mounted
 //! since.
 
-mod crash;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::crash::Machine;
 use backstitch_device::MemoryDevice;
 use backstitch_ext::rules::Rule as ExtRule;
 use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
-use crash::Machine;
 
 /// Where the superblock has the time and the number of its last mount, and its state; and the bit
 /// that says "clean".

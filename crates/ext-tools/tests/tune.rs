@@ -1,7 +1,6 @@
 //! Changes of label, UUID and reserved blocks, with a power cut in every write.
 
-mod support;
-
+use crate::support::{e2fsck, have};
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
 use backstitch_ext::format::superblock::OFFSET_RECORD;
 use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
@@ -11,7 +10,6 @@ use backstitch_ext_tools::mkfs::{self, Mkfs};
 use backstitch_ext_tools::tune::{self, Reserved, Tune, TuneError};
 use backstitch_ordering::CrashRecord;
 use std::sync::Mutex;
-use support::{e2fsck, have};
 
 const OLD: [u8; 16] = [7; 16];
 const NEW: [u8; 16] = [9; 16];

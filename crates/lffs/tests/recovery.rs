@@ -288,7 +288,7 @@ fn orphans_do_not_fit_into_a_log_that_is_too_short() {
     assert!(matches!(error, Error::NoRoom { .. }), "{error}");
 }
 
-/// The figures of docs/MEASUREMENTS.md: `cargo test --release -p backstitch-lffs --test recovery --
+/// The figures of docs/MEASUREMENTS.md: `cargo test --release -p backstitch-lffs recovery::figures --
 /// --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures, and writes 192 MiB"]

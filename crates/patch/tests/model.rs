@@ -4,8 +4,7 @@
 //! `PROPTEST_CASES=…`) asks for more than the 20,000 steps that a change must survive;
 //! `scripts/soak.sh` asks for a million.
 
-mod support;
-
+use crate::support;
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,6 @@
 //! The model test finds errors: every one that can be planted, and none where none is.
 
-mod support;
-
+use crate::support;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

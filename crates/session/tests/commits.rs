@@ -1,13 +1,11 @@
 //! The end of a transaction that several tasks wait for: they share one commit.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Life, batch};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::PatchId;
 use backstitch_session::{Clock, Poll, Task};
-use support::{Life, batch};
 
 fn commits(life: &mut Life) -> u64 {
     life.session.log_state().unwrap().commits

@@ -1,13 +1,11 @@
 //! Tasks that are polled in turns, without threads: what several share, and what becomes of them
 //! where the device fails.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Life, batch};
 use backstitch_device::DeviceError;
 use backstitch_session::{Chore, Clock, Error, NAP, Outcome, Poll, Task, Throttle, Turn};
-use support::{Life, batch};
 
 #[test]
 fn tasks_that_wait_for_the_same_rounds_share_them() {

@@ -273,7 +273,7 @@ fn the_last_of_a_long_run_is_kept() {
 
 #[test]
 fn a_file_gets_the_same_bytes_as_memory() {
-    let path = std::env::temp_dir().join(format!("backstitch-trace-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("backstitch-trace-mount-{}", std::process::id()));
     let file = std::fs::File::create(&path).unwrap();
     let (_, engine) = mount(&image(&[]), "soft");
     let recorder = Recorder::into_writer(&recording(&engine, false), file).unwrap();

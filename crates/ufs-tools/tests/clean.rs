@@ -1,11 +1,9 @@
 //! Our check finds nothing on images that `makefs` made, on a FreeBSD disk, and on our own.
 
-mod support;
-
+use crate::support::{VARIANTS, have, makefs, source_tree};
 use backstitch_device::MemoryDevice;
 use backstitch_ufs_tools::fsck::{self, Options, Report, SliceSource};
 use backstitch_ufs_tools::mkfs::{self, Mkfs};
-use support::{VARIANTS, have, makefs, source_tree};
 
 fn assert_clean(bytes: &[u8], what: &str) -> Report {
     let report = fsck::check_source(&SliceSource(bytes), &Options::default()).unwrap();

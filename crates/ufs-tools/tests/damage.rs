@@ -1,14 +1,12 @@
 //! A table of damages, made by hand, on images of both versions and byte orders: what our check
 //! says about each, and that our repair leaves nothing of it.
 
-mod support;
-
+use crate::support::damages::{DIRECTORIES, GROUPS, INODES, Row, SUPERBLOCK, good_images};
+use crate::support::have;
+use crate::support::probe::Probe;
 use backstitch_device::MemoryDevice;
 use backstitch_ufs_tools::fsck::{self, CheckError, Kind, Options, Report, SliceSource};
 use backstitch_ufs_tools::repair::{Mode, Options as RepairOptions, Outcome, repair};
-use support::damages::{DIRECTORIES, GROUPS, INODES, Row, SUPERBLOCK, good_images};
-use support::have;
-use support::probe::Probe;
 
 fn check(bytes: &[u8]) -> Report {
     fsck::check_source(&SliceSource(bytes), &Options::default()).unwrap()

@@ -1,7 +1,8 @@
 //! What each fragment is for, on images of `makefs`.
 
-mod support;
-
+use crate::support::damages::good_images;
+use crate::support::have;
+use crate::support::probe::Probe;
 use backstitch_device::MemoryDevice;
 use backstitch_layout::tools::{SliceSource, Tools, Tune, Use};
 use backstitch_layout::{BlockNumber, GroupNumber, InodeNumber};
@@ -10,9 +11,6 @@ use backstitch_ufs::format::MountRecord;
 use backstitch_ufs::format::record::RECORD_AT;
 use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
 use backstitch_ufs_tools::UfsTools;
-use support::damages::good_images;
-use support::have;
-use support::probe::Probe;
 
 #[test]
 fn every_fragment_has_its_use() {

@@ -1,16 +1,14 @@
 //! Images that somebody made to hurt: no panic, no hang, no memory without bound, whether they are
 //! checked or repaired.
 
-mod support;
-
+use crate::support::damages::good_images;
+use crate::support::probe::Probe;
+use crate::support::{environment, have};
 use backstitch_device::MemoryDevice;
 use backstitch_ufs_tools::fsck::{self, Code, Options, Source};
 use backstitch_ufs_tools::repair::{Mode, Options as RepairOptions, repair};
 use backstitch_ufs_tools::{fsck::SliceSource, info};
 use std::time::{Duration, Instant};
-use support::damages::good_images;
-use support::probe::Probe;
-use support::{environment, have};
 
 /// Far more than any check of an image of 8 MiB takes, even in a debug build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

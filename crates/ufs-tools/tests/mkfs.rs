@@ -1,14 +1,12 @@
 //! What mkfs makes: the geometry, what foreign readers say of it, and what is refused.
 
-mod support;
-
+use crate::support::{have, run_ok};
 use backstitch_device::MemoryDevice;
 use backstitch_layout::tools::MkfsError;
 use backstitch_ufs::format::superblock::SUPERBLOCK_BYTES;
 use backstitch_ufs::format::{Superblock, Version};
 use backstitch_ufs_tools::info;
 use backstitch_ufs_tools::mkfs::{self, Mkfs};
-use support::{have, run_ok};
 
 fn wanted(features: &[&str]) -> Mkfs {
     let mut mkfs = Mkfs::new(*b"0123456789abcdef", [2; 16], 1_700_000_000);

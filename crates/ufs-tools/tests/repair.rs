@@ -1,16 +1,14 @@
 //! What a repair keeps: files with two owners, names in `lost+found`, superblocks from copies; and
 //! what it does with an image that soft updates left.
 
-mod support;
-
+use crate::support::damages::good_images;
+use crate::support::have;
+use crate::support::probe::Probe;
 use backstitch_device::{MemoryDevice, RecordingDevice, materialise_torn};
 use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
 use backstitch_ufs_tools::fsck::{self, Code, Kind, Options, Report, SliceSource};
 use backstitch_ufs_tools::repair::{Mode, Options as RepairOptions, Outcome, repair};
 use std::sync::Arc;
-use support::damages::good_images;
-use support::have;
-use support::probe::Probe;
 
 fn check(bytes: &[u8]) -> Report {
     fsck::check_source(&SliceSource(bytes), &Options::default()).unwrap()

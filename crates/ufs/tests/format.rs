@@ -1,13 +1,12 @@
 //! The structures of images that `makefs` made: each is read, and what it counts is what its maps
 //! say.
 
-mod support;
-
+use crate::support;
+use crate::support::image::{Image, check_groups, check_inodes};
+use crate::support::{Made, geometries, have_makefs, makefs, populate};
 use backstitch_layout::{FileType, GroupNumber};
 use backstitch_ufs::format::group::Maps;
 use backstitch_ufs::format::{CylinderGroup, OnDisk, ROOT_INODE, RawSuperblock, Superblock};
-use support::image::{Image, check_groups, check_inodes};
-use support::{Made, geometries, have_makefs, makefs, populate};
 
 /// `makefs` puts the maps where `newfs` does.
 fn check_maps(sb: &Superblock, cg: CylinderGroup<'_>, made: Made) {

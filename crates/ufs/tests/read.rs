@@ -1,15 +1,13 @@
 //! Images that `makefs` made, mounted: they hold the tree that they were made of.
 
-mod support;
-
+use crate::support::mounted::{compare, mount};
+use crate::support::{Made, geometries, have_makefs, makefs, populate};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ufs::format::RawSuperblock;
 use backstitch_ufs::format::superblock::{FLAG_JOURNAL, offset};
 use backstitch_ufs::{is_on, read_superblock};
 use std::path::Path;
 use std::sync::Arc;
-use support::mounted::{compare, mount};
-use support::{Made, geometries, have_makefs, makefs, populate};
 
 fn in_memory(bytes: &[u8]) -> Arc<dyn BlockDevice> {
     let device = MemoryDevice::new(bytes.len());

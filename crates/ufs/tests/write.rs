@@ -1,8 +1,10 @@
 //! Images that are written to: what is in them is what a directory of the host has after the same
 //! operations, and all of their counts are what their maps and inodes say.
 
-mod support;
-
+use crate::support::image::{Image, check_groups, check_inodes};
+use crate::support::mounted::{compare_contents, mount};
+use crate::support::player::Player;
+use crate::support::{Made, have_makefs, makefs, populate};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_layout::{Error, FileType, GroupNumber, NewInode};
 use backstitch_ufs::format::group::offset::INITIALISED_INODES;
@@ -11,10 +13,6 @@ use backstitch_ufs::format::superblock::offset::OLD_FLAGS;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use support::image::{Image, check_groups, check_inodes};
-use support::mounted::{compare_contents, mount};
-use support::player::Player;
-use support::{Made, have_makefs, makefs, populate};
 use tempfile::TempDir;
 
 /// The bytes of a device.

@@ -1,16 +1,14 @@
 //! What small files cost at the device: blocks and requests, counted where they arrive (Ganger et
 //! al. 2000, figure 6; Seltzer et al. 2000, `zero`).
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::support::{check, new_inode, write_new};
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
 use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
-use support::{check, new_inode, write_new};
 
 const BLOCK_BYTES: u64 = 4096;
 

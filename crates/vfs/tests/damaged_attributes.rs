@@ -2,10 +2,10 @@
 //! error, the mount becomes read-only only where the image contradicts itself, and `fsck` reports
 //! and repairs the damage.
 
-mod support;
-
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::{check, mount_under, new_image, new_image_with_journal, new_inode, write_new};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::format::inode::{BASE_SIZE, Inode, offset};
 use backstitch_ext::format::xattr::{
@@ -15,7 +15,6 @@ use backstitch_ext::format::xattr::{
 use backstitch_formats::usual;
 use backstitch_layout::tools::{Code, Mode, RepairOptions};
 use backstitch_vfs::{Engine, FileType, InodeNumber, Result, SetAttributes, SetXattrMode};
-use support::{check, mount_under, new_image, new_image_with_journal, new_inode, write_new};
 
 const BLOCK: usize = 1024;
 const ORDERINGS: [&str; 5] = ["soft", "async", "sync", "journal=ordered", "journal=full"];

@@ -1,13 +1,11 @@
 //! What callers see when a device fails.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 use backstitch_device::{BlockDevice, Fault, FaultKind, FaultLength, Loss};
 use backstitch_formats::usual;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, OpenFile, Ordering};
-use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 fn disk() -> Disk {
     Disk::new(new_image(4 << 20, 256), Loss::Everything)

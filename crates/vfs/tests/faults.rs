@@ -4,11 +4,9 @@
 //! `BACKSTITCH_FAULTS=all` takes every request; otherwise a run takes a few dozen of each kind,
 //! spread over the workload.
 
-mod support;
-
+use crate::support::workload::{OnError, Workload};
+use crate::support::{Disk, check, mount, new_image};
 use backstitch_device::{BlockDevice, Fault, FaultCounts, FaultKind, FaultLength, Loss};
-use support::workload::{OnError, Workload};
-use support::{Disk, check, mount, new_image};
 
 /// How many moments of each kind a short run takes.
 const SHORT: u64 = 15;

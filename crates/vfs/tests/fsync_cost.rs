@@ -1,13 +1,11 @@
 //! What an fsync costs: the flushes of the device and the requests, counted.
 
-mod support;
-
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use crate::support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 use backstitch_device::{FaultCounts, Loss, SlowFlushDevice};
 use backstitch_vfs::{FileType, RenameMode};
-use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 /// The device's requests between two moments.
 fn between(before: FaultCounts, after: FaultCounts) -> (u64, u64) {

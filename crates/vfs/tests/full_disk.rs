@@ -5,16 +5,14 @@
 //! be half done, nothing lost, and when everything is removed the counters are those of a new file
 //! system. `BACKSTITCH_FAULTS=all` takes every number; otherwise a run takes a few dozen, spread.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::gate::{Gate, Held};
+use crate::support::workload::{OPERATIONS, OnError, Workload, remove_everything};
+use crate::support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 use backstitch_device::{BlockDevice, Loss, SlowFlushDevice};
 use backstitch_vfs::{DirectoryEntry, Engine, FileSystemStatistics, FileType};
-use support::gate::{Gate, Held};
-use support::workload::{OPERATIONS, OnError, Workload, remove_everything};
-use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 /// How many numbers a short run takes.
 const SHORT: u64 = 12;

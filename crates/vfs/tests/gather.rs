@@ -1,15 +1,14 @@
 //! Small writes that follow each other become patches together, and no caller can tell.
 
-mod support;
-
+use crate::support;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::{Disk, new_image, new_image_with_journal, write_new};
 use backstitch_device::{BlockDevice, Loss, MemoryDevice, WriteRequest};
 use backstitch_formats::usual;
 use backstitch_vfs::{Engine, InodeNumber, MountOptions, Ordering};
-use support::{Disk, new_image, new_image_with_journal, write_new};
 
 fn disk() -> Disk {
     Disk::new(new_image(4 << 20, 64), Loss::Everything)

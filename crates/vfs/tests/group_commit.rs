@@ -1,15 +1,14 @@
 //! Group commit: callers that wait for the log share its writes, also where the log is that of a file
 //! system inside another one; a long operation waits once.
 
-mod support;
-
+use crate::support;
 use std::sync::{Arc, Barrier};
 
+use crate::support::{new_image, new_image_with_journal, new_inode, write_new};
 use backstitch_device::{MemoryDevice, Record, RecordingDevice};
 use backstitch_formats::usual;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering, SetAttributes};
-use support::{new_image, new_image_with_journal, new_inode, write_new};
 
 const ROUNDS: usize = 30;
 

@@ -1,18 +1,17 @@
 //! Patchgroups through the engine: what they cost, how callers hear of them, and that they leave
 //! nothing behind.
 
-mod support;
-
+use crate::support;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crate::support::gate::{Gate, Held};
+use crate::support::{Disk, after, check, new_image, new_inode, read_all, write_new};
 use backstitch_device::{BlockDevice, FaultKind, FaultLength, Loss, MemoryDevice};
 use backstitch_formats::usual;
 use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, Error, FileType, GroupError, InodeNumber, MountOptions, NewInode};
-use support::gate::{Gate, Held};
-use support::{Disk, after, check, new_image, new_inode, read_all, write_new};
 
 fn disk() -> Disk {
     Disk::new(new_image(8 << 20, 512), Loss::Everything)

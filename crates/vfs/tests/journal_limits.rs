@@ -1,19 +1,17 @@
 //! Limits of a journal. It cannot hold more than its blocks: operations then wait, and never fail.
 //! Features that this version does not write are refused by name.
 
-mod support;
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::support::{Scratch, new_inode, torn_parts};
 use backstitch_device::{MemoryDevice, Record, RecordingDevice, materialise_torn};
 use backstitch_formats::usual;
 use backstitch_vfs::{
     Allocate, Engine, FileType, InodeNumber, MountOptions, Ordering, SetAttributes,
 };
-use support::{Scratch, new_inode, torn_parts};
 
 /// The smallest journal that there is.
 const JOURNAL_BLOCKS: usize = 1024;

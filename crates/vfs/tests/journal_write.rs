@@ -1,14 +1,15 @@
 //! The journal as a mechanism: cut at any write, replayed by e2fsck and by us, nothing is left to
 //! repair.
 
-mod support;
-
+use crate::support;
 use backstitch_mechanisms::one_flush_features;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::workload::{OnError, Workload};
+use crate::support::{Scratch, torn_parts};
 use backstitch_device::{
     BlockDevice, MemoryDevice, Record, RecordingDevice, SlowFlushDevice, WriteRequest,
     materialise_torn,
@@ -16,8 +17,6 @@ use backstitch_device::{
 use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, MountOptions, Ordering, SetAttributes};
-use support::workload::{OnError, Workload};
-use support::{Scratch, torn_parts};
 
 /// An ext3 image as mke2fs makes it.
 fn ext3(scratch: &Scratch, options: &[&str], blocks: &str) -> Vec<u8> {

@@ -1,15 +1,13 @@
 //! Inodes and blocks that are marked ahead for programs that fsync often: they are in no other
 //! operation's way.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 use backstitch_device::{Loss, SlowFlushDevice};
 use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode, SetAttributes};
-use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 /// How often the other thread repeats its operation if it is not stopped.
 const MOST_TIMES: usize = 1000;

@@ -1,15 +1,13 @@
 //! Files of 2 GiB and more need a feature of the image, in whatever way they become so large.
 //! Images of revision 0, which have no features, refuse them.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{check, mount_under, write_new};
 use backstitch_device::MemoryDevice;
 use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Allocate, Engine, InodeNumber, Result, SetAttributes};
-use support::{check, mount_under, write_new};
 
 /// The first size that is too large for an image without the feature.
 const LARGE_BYTES: u64 = 1 << 31;

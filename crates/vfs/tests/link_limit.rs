@@ -1,15 +1,13 @@
 //! An ext2 inode has at most 32,000 names: files by `link`, directories by the `..` of their
 //! subdirectories.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{check, new_image, new_inode, write_new};
 use backstitch_device::MemoryDevice;
 use backstitch_formats::usual;
 use backstitch_layout::Error as LayoutError;
 use backstitch_vfs::{Engine, Error, FileType, MountOptions};
-use support::{check, new_image, new_inode, write_new};
 
 const LIMIT: u32 = 32_000;
 

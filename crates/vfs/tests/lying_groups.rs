@@ -1,17 +1,16 @@
 //! Wrong group descriptors and bitmaps. Where a bitmap says that blocks of the file system itself
 //! are free, nothing is put there, nothing panics, and the mount is read-only from then on.
 
-mod support;
-
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::{mount_under, new_image, new_image_with_journal, new_inode};
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_formats::journal_host;
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::JournalLocation;
 use backstitch_mechanisms::jbd2;
 use backstitch_vfs::{Engine, FileType, InodeNumber};
-use support::{mount_under, new_image, new_image_with_journal, new_inode};
 
 const BLOCK: usize = 1024;
 

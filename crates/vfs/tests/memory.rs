@@ -1,15 +1,13 @@
 //! Memory has one bound: a program that makes changes faster than they can be written waits, and
 //! nothing hangs.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{check, new_image, new_inode, write_new};
 use backstitch_device::{MemoryDevice, SlowFlushDevice};
 use backstitch_formats::usual;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, SetAttributes, Stats};
-use support::{check, new_image, new_inode, write_new};
 
 /// The bound of these mounts.
 const BOUND_BYTES: u64 = 2 << 20;

@@ -1,13 +1,11 @@
 //! Where contents of files go, as seen on the disk.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::support::{Disk, new_image, new_inode, write_new};
 use backstitch_device::Loss;
 use backstitch_vfs::{Engine, Error, FileType};
-use support::{Disk, new_image, new_inode, write_new};
 
 /// The size of a block here. Each block that a test writes is filled with one number.
 const BLOCK_BYTES: usize = 1024;

@@ -1,15 +1,13 @@
 //! Reading a cold tree: which blocks the device is told of (`will_read`) before they are read.
 
-mod support;
-
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use crate::support::{new_inode, write_new};
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
 use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions};
-use support::{new_inode, write_new};
 
 /// Notes which ranges are read, and which it was told of before.
 struct Noting {

@@ -1,10 +1,9 @@
 //! Blocks that are reserved: what asks for a user takes all others and none of them, by whatever
 //! operation; root, and what asks for nobody, take them.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Disk, new_image, new_inode, options, read_all, write_new};
 use backstitch_device::{Loss, MemoryDevice};
 use backstitch_formats::{Layout, named, usual};
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs};
@@ -12,7 +11,6 @@ use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{
     Allocate, Engine, FileType, InodeNumber, NewInode, Result, SetXattrMode, User,
 };
-use support::{Disk, new_image, new_inode, options, read_all, write_new};
 
 const NO_SPACE: i32 = 28;
 const USER: Option<User> = Some(User { uid: 1, gid: 1 });

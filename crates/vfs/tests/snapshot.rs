@@ -1,19 +1,17 @@
 //! A snapshot of a file system in use: it shows one moment, whatever goes on meanwhile.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use backstitch_device::{Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice};
 
-use backstitch_mechanisms::Ordering;
-use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode};
-use support::{
+use crate::support::{
     Disk, check, mount, mount_under, new_image, new_image_with_journal, new_inode, read_all,
     write_new,
 };
+use backstitch_mechanisms::Ordering;
+use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode};
 
 const SIZE_BYTES: usize = 12 << 20;
 const WRITERS: usize = 3;

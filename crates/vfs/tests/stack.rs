@@ -1,10 +1,11 @@
 //! File systems in files of file systems: what is written inside is there afterwards, a check finds
 //! nothing at any level, and what is in use cannot be removed.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{
+    Disk, after, check, mount, new_image, new_inode, options, read_all, write_new,
+};
 use backstitch_device::{BlockDevice, Loss, MemoryDevice};
 use backstitch_formats::usual;
 use backstitch_layout::tools::{Mkfs, MkfsJournal};
@@ -14,7 +15,6 @@ use backstitch_vfs::{
     Allocate, Engine, Error, FileType, InodeNumber, LayoutError, MountOptions, RenameMode,
     SetAttributes,
 };
-use support::{Disk, after, check, mount, new_image, new_inode, options, read_all, write_new};
 
 const KIB: usize = 1 << 10;
 

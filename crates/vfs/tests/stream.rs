@@ -1,15 +1,13 @@
 //! A long stream goes to the disk while it is written; changes that may soon be made again or
 //! removed wait.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{new_image, write_new};
 use backstitch_device::MemoryDevice;
 use backstitch_formats::usual;
 use backstitch_vfs::{Engine, MountOptions};
-use support::{new_image, write_new};
 
 /// Writes 80 MiB in all, to `files` files one after another, where eight times as much may wait.
 /// Returns how much the writer writes by itself.

@@ -1,18 +1,16 @@
 //! Discarding free space while files come and go: no file ever loses a byte, also not one that a
 //! power cut brings back.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
 use backstitch_layout::Error as LayoutError;
 
+use crate::support::{check, mount_under, new_image, new_image_with_journal, read_all, write_new};
 use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, Error, InodeNumber, MountOptions};
 use parking_lot::Mutex;
-use support::{check, mount_under, new_image, new_image_with_journal, read_all, write_new};
 
 /// The contents of discarded blocks; no file has such contents.
 const GARBAGE: u8 = 0xdb;

@@ -1,7 +1,7 @@
 //! chmod(1), chown(1), touch(1), getfattr(1) and setfattr(1), on images.
 
+use super::{each_kind, stat};
 use crate::support::{Done, tool};
-use crate::{each_kind, stat};
 use std::process::Command;
 
 #[test]

@@ -1,7 +1,7 @@
 //! cp(1) and its flags, between the host and images.
 
+use super::{each_kind, fed, stat};
 use crate::support::Bench;
-use crate::{each_kind, fed, stat};
 
 #[test]
 fn cp_has_the_usual_flags() {

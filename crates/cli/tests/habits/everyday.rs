@@ -2,7 +2,7 @@
 //! ext4(5) has an answer; chattr(1), lsattr(1), fstrim(8), tune and swapping two names work; what a
 //! mount is stands where people look.
 
-use crate::mounting::Mount;
+use super::mounting::Mount;
 use crate::support::{Bench, Done, can_mount, is_root, tool};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! ls(1), find(1), df(1), du(1), and patterns, on images.
 
+use super::{each_kind, stat};
 use crate::support::Bench;
-use crate::{each_kind, stat};
 use serde_json::Value;
 
 #[test]

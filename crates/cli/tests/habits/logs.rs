@@ -1,6 +1,6 @@
 //! Logs on devices of their own: each is one file system's, and is lost to no other command.
 
-use crate::mounting::Mount;
+use super::mounting::Mount;
 use crate::support::Bench;
 
 const LOGGED: &str = "--ordering lffs-wafs=2async -o log_device=log.img a.img mnt";

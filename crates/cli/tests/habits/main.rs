@@ -16,13 +16,11 @@ mod logs;
 mod mounting;
 mod newcomer;
 mod nothing_lost;
-#[path = "../support/mod.rs"]
-mod support;
 
+use crate::support::{Bench, Done};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use support::{Bench, Done};
 
 /// An empty image of each kind that the commands write to in another way.
 const KINDS: [&str; 2] = ["-t ext2 -b 1024", "-t ext3 -J 1M -b 1024"];

@@ -1,7 +1,7 @@
 //! The first ten minutes: words in the wrong order, typing errors, files that are no image, a disk
 //! that is full. Nothing is lost, and what is said leads on.
 
-use crate::mounting::Mount;
+use super::mounting::Mount;
 use crate::support::{Bench, can_mount, is_root, tool};
 use std::process::Command;
 

@@ -2,8 +2,8 @@
 //! that succeeds leaves that file what cp(1) leaves it: its owner, its permissions, its other
 //! names, the link that led to it.
 
+use super::{each_kind, fed, stat};
 use crate::support::{Bench, Done, is_root};
-use crate::{each_kind, fed, stat};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use backstitch_device::MemoryDevice;
 use backstitch_vfs::FileType;
 
-use crate::image::{Image, Random, directory, fill, list, mount, run};
+use super::image::{Image, Random, directory, fill, list, mount, run};
 use crate::support::{check, new_inode};
 
 /// The offsets of the index blocks of `/d` in an image of blocks of 1 KiB: the root first.

@@ -3,14 +3,12 @@
 
 mod damage;
 mod image;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::new_inode;
 use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode};
 use image::{Image, Random, directory, fill, list, run};
-use support::new_inode;
 
 /// A name of any length, with bytes from all over.
 fn any_name(random: &mut Random) -> Vec<u8> {

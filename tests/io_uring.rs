@@ -10,12 +10,10 @@ use backstitch_tests::io_uring::Switch;
 use backstitch_tests::mount::{Mounted, Options};
 use backstitch_tests::require;
 use backstitch_tests::scratch::Scratch;
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -24,9 +22,9 @@ fn options(io_uring: &str) -> Options {
 }
 
 /// How a mount says that its requests come.
-fn kind(mounted: &Path) -> String {
+fn kind(mounted: &Mounted) -> String {
     let mut stats = backstitch_tests::command::backstitch();
-    stats.args(["stats", "--json"]).arg(mounted);
+    stats.args(["stats", "--json"]).arg(mounted.path());
     let counters = run(&mut stats).expect_success().json();
     let transport = &counters["transport"];
     let kind = transport["kind"].as_str().unwrap_or_default().to_owned();
@@ -54,7 +52,7 @@ fn is_chosen_where_it_is_offered() {
         let _switch = Switch::turned(switch);
         match Mounted::try_under_test(&image, &dir, &options(option)) {
             Ok(mounted) => {
-                assert_eq!(Some(&*kind(mounted.path())), expected, "{switch} {option}");
+                assert_eq!(Some(&*kind(&mounted)), expected, "{switch} {option}");
                 mounted.unmount();
             }
             Err(outcome) => {
@@ -67,57 +65,6 @@ fn is_chosen_where_it_is_offered() {
             }
         }
     }
-    image.expect_clean();
-}
-
-/// The kernel offers io_uring, and then the process may not have as many rings as it takes: requests
-/// come by the device without a word, or by fewer rings; where rings are required and not one for each
-/// queue can be had, the mount fails and says why.
-#[test]
-fn does_without_where_it_cannot_be_had() {
-    require!("backstitch", "fuse", "root", "io_uring", "mke2fs");
-    let scratch = Scratch::new("io_uring_denied");
-    let _switch = Switch::turned(true);
-    let image = Image::mke2fs(&scratch, "disk.img", "8M", &[]);
-    let dir = scratch.dir("mnt");
-    let mount = |option: &str, files: u32| {
-        let mut command = Command::new("prlimit");
-        command.arg(format!("--nofile={files}:{files}"));
-        command
-            .arg(backstitch_tests::command::backstitch().get_program())
-            .arg("mount");
-        command.arg("-o").arg(format!("io_uring={option}"));
-        run(command.arg(image.path()).arg(&dir))
-    };
-    let umount = || {
-        let mut umount = backstitch_tests::command::backstitch();
-        run(umount.arg("umount").arg(&dir)).expect_success();
-    };
-    let mut kinds = BTreeSet::new();
-    for files in (8..48).step_by(2) {
-        let outcome = mount("auto", files);
-        if outcome.code != Some(0) {
-            // Too few for anything.
-            assert!(kinds.is_empty(), "{files} files: {}", outcome.describe());
-            continue;
-        }
-        assert_eq!(outcome.stderr, "", "{files} files");
-        fs::write(dir.join(format!("file-{files}")), "contents").unwrap();
-        kinds.insert(kind(&dir));
-        umount();
-    }
-    let expected = ["device", "io_uring"].map(str::to_owned);
-    assert_eq!(kinds, BTreeSet::from(expected));
-    let mut says_why = false;
-    for files in (8..48).step_by(2) {
-        let outcome = mount("required", files);
-        says_why |= outcome.stderr.contains("io_uring=off does without");
-        if outcome.code == Some(0) {
-            umount();
-            break;
-        }
-    }
-    assert!(says_why);
     image.expect_clean();
 }
 

@@ -11,8 +11,8 @@ use crate::request::{INIT, Parts};
 use crate::ring::{self, Leftovers, Plan, Server};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -26,13 +26,12 @@ const LEAST_PAYLOAD_BYTES: usize = 8192;
 /// Whether requests are to come by io_uring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoUring {
-    /// Where the kernel offers it, and it works.
+    /// Where the kernel offers it.
     #[default]
     Auto,
     /// Never.
     Off,
-    /// Where the kernel does not offer it, [`Session::new`] fails, and where it does not work,
-    /// [`Session::start`].
+    /// Where the kernel does not offer it, [`Session::new`] fails.
     Required,
 }
 
@@ -206,29 +205,15 @@ impl<F: Filesystem> Session<F> {
     ///
     /// # Errors
     ///
-    /// The system's: no threads, no further descriptors, or io_uring does not work although it is
-    /// required and the kernel offers it.
+    /// The system's: no threads, no further descriptors, or io_uring does not work although the
+    /// kernel offers it.
     pub fn start(self) -> io::Result<Started> {
         let files = Arc::new(self.files);
         let notifier = Notifier::new(self.device.clone());
         let mut threads = Vec::new();
-        let over_rings = self.plan.as_ref().map(|plan| {
-            let started = start_rings(&files, &self.device, plan, &self.options, &mut threads);
-            started.map_err(|error| {
-                let what = format!("io_uring: {error}; io_uring=off does without");
-                io::Error::new(error.kind(), what)
-            })
-        });
-        let transport = match over_rings {
-            Some(Ok(transport)) => transport,
-            Some(Err(error)) if self.options.io_uring == IoUring::Required => return Err(error),
-            other => {
-                if let Some(Err(error)) = other {
-                    tracing::debug!(%error, "requests come by /dev/fuse");
-                    ring::give_up(&self.device)?;
-                }
-                start_readers(&files, &self.device, &self.options, &mut threads)?
-            }
+        let transport = match &self.plan {
+            Some(plan) => start_rings(&files, &self.device, plan, &self.options, &mut threads)?,
+            None => start_readers(&files, &self.device, &self.options, &mut threads)?,
         };
         Builder::new().name("fuse-end".into()).spawn(move || {
             for thread in threads {
@@ -277,12 +262,7 @@ fn start_readers<F: Filesystem>(
     Ok(Transport::Device)
 }
 
-/// Starts the threads of the rings, and waits until the kernel has taken their slots. Where it takes
-/// some and not others, those are enough that leave no queue without.
-///
-/// # Errors
-///
-/// The system's, where a queue has no slot; none of the threads is left then.
+/// Starts the threads of the rings, and waits until the kernel has taken the slots of all.
 fn start_rings<F: Filesystem>(
     files: &Arc<F>,
     device: &Arc<Device>,
@@ -294,61 +274,45 @@ fn start_rings<F: Filesystem>(
     let payload_bytes = payload_bytes.max(LEAST_PAYLOAD_BYTES);
     let leftovers = Leftovers::new(device.clone(), options.max_write_bytes)?;
     let leftovers = Arc::new(leftovers);
-    let (told, registered) = channel::<io::Result<u16>>();
-    // Whether there are enough.
-    let verdict = Arc::new(OnceLock::new());
-    let serve = |told: Sender<io::Result<u16>>, queue| {
-        let (files, leftovers, verdict) = (files.clone(), leftovers.clone(), verdict.clone());
-        move || {
-            let server = Server::new(leftovers, queue, payload_bytes);
-            let (answer, server) = match server {
-                Ok(server) => (Ok(queue), Some(server)),
-                Err(error) => (Err(error), None),
-            };
-            // Whoever listens does so until all have told.
-            let _ = told.send(answer);
-            drop(told);
-            if let Some(server) = server.filter(|_| *verdict.wait()) {
+    let (told, registered) = channel::<io::Result<()>>();
+    let serve = |told: Sender<io::Result<()>>, queue| {
+        let (files, leftovers) = (files.clone(), leftovers.clone());
+        move || match Server::new(leftovers, queue, payload_bytes) {
+            Ok(server) => {
+                // Nobody listens any more where another thread has failed.
+                let _ = told.send(Ok(()));
+                drop(told);
                 server.serve(&*files);
+            }
+            Err(error) => {
+                let _ = told.send(Err(error));
             }
         }
     };
-    let mut failure = None;
-    let mut servers = Vec::new();
     for (number, queue) in plan.queues().iter().enumerate() {
         let name = format!("fuse-{queue}-{number}");
-        match Builder::new().name(name).spawn(serve(told.clone(), *queue)) {
-            Ok(server) => servers.push(server),
-            Err(error) => failure = Some(error),
-        }
+        threads.push(
+            Builder::new()
+                .name(name)
+                .spawn(serve(told.clone(), *queue))?,
+        );
     }
     drop(told);
-    let mut served = Vec::new();
-    for answer in registered {
-        match answer {
-            Ok(queue) => served.push(queue),
-            Err(error) => failure = Some(error),
-        }
-    }
-    let are_enough = plan.queues().iter().all(|queue| served.contains(queue));
-    let _ = verdict.set(are_enough);
-    match failure {
-        Some(error) if !are_enough => {
-            for server in servers {
-                let _ = server.join();
-            }
-            return Err(error);
-        }
-        Some(error) => tracing::debug!(%error, slots = served.len(), "fewer slots than planned"),
-        None => {}
-    }
-    threads.extend(servers);
+    let all = registered.iter().collect::<io::Result<()>>();
+    all.map_err(|error| {
+        let what = format!("io_uring: {error}; io_uring=off does without");
+        io::Error::new(error.kind(), what)
+    })?;
     let files = files.clone();
     let serve = move || leftovers.serve(&*files);
     threads.push(Builder::new().name("fuse-leftovers".into()).spawn(serve)?);
-    let requests = served.len();
+    let requests = plan.queues().len();
     Ok(Transport::IoUring {
-        queues: served.iter().max().map_or(0, |last| usize::from(*last) + 1),
+        queues: plan
+            .queues()
+            .iter()
+            .max()
+            .map_or(0, |last| usize::from(*last) + 1),
         requests,
         buffers_bytes: requests as u64 * payload_bytes as u64,
     })

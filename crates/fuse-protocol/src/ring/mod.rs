@@ -20,7 +20,6 @@ pub(crate) use slot::Slot;
 
 use crate::abi::{fuse_in_header, fuse_out_header};
 use crate::answer::Sender;
-use crate::device::Device;
 use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
 use crate::request::{self as kind, Parts};
@@ -158,7 +157,18 @@ impl Server {
     }
 
     fn command(&self, what: u32, commit_id: u64) -> opcode::UringCmd80 {
-        command(&self.leftovers.device, self.queue, what, commit_id)
+        let command = Command {
+            flags: 0,
+            commit_id,
+            queue: self.queue,
+            padding: [0; 6],
+        };
+        let mut bytes = [0; 80];
+        bytes[..size_of::<Command>()].copy_from_slice(command.as_bytes());
+        // Not a file that is registered with the ring: those are dropped when the ring is freed, some
+        // time after a process that was killed, and the connection would last as long.
+        let device = Fd(self.leftovers.device.as_fd().as_raw_fd());
+        opcode::UringCmd80::new(device, what).cmd(bytes)
     }
 
     fn push(&mut self, entry: Entry128) {
@@ -281,42 +291,6 @@ impl Server {
             self.slot.payload.lock()[..answer.bytes].copy_from_slice(&small[..answer.bytes]);
         }
     }
-}
-
-fn command(device: &Device, queue: u16, what: u32, commit_id: u64) -> opcode::UringCmd80 {
-    let command = Command {
-        flags: 0,
-        commit_id,
-        queue,
-        padding: [0; 6],
-    };
-    let mut bytes = [0; 80];
-    bytes[..size_of::<Command>()].copy_from_slice(command.as_bytes());
-    // Not a file that is registered with the ring: those are dropped when the ring is freed, some
-    // time after a process that was killed, and the connection would last as long.
-    let device = Fd(device.as_fd().as_raw_fd());
-    opcode::UringCmd80::new(device, what).cmd(bytes)
-}
-
-/// Has the kernel send requests by `/dev/fuse`, although it was told at `INIT` that there would be
-/// rings: until all queues have a slot it sends none. It gives rings up once it has refused a slot, so
-/// it is asked for one of a queue that does not exist. Servers that were made are to be gone.
-///
-/// # Errors
-///
-/// The system's: no ring.
-pub(crate) fn give_up(device: &Device) -> io::Result<()> {
-    let mut ring = build()?;
-    let entry = command(device, u16::MAX, REGISTER, 0).build();
-    // SAFETY: the submission names no memory.
-    #[allow(
-        unsafe_code,
-        reason = "the kernel's side cannot be seen by the compiler"
-    )]
-    let pushed = unsafe { ring.submission().push(&entry) };
-    assert!(pushed.is_ok(), "there is one submission");
-    ring.submit_and_wait(1)?;
-    Ok(())
 }
 
 /// Whether it may be tried again: a signal, or memory is short for a moment.

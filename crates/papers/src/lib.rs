@@ -121,9 +121,6 @@ pub struct Line {
     pub name: &'static str,
     /// The ordering, in the form of `--ordering`.
     pub ordering: &'static str,
-    /// The ordering on a layout that hosts no such log. Where none is named, the line is left out
-    /// there.
-    pub instead: Option<&'static str>,
     /// The optimisations of the patch graph, in the form of `--opt`.
     pub opt: &'static str,
     /// The drive for its log alone, in the form of `--log-device`. Where `None`, a second one of
@@ -325,17 +322,10 @@ impl Line {
         Line {
             name,
             ordering,
-            instead: None,
             opt: "both",
             log_disk: None,
             queue_order: QueueOrder::Chain,
         }
-    }
-
-    /// On a layout that hosts no such log it is this ordering.
-    const fn or(mut self, ordering: &'static str) -> Line {
-        self.instead = Some(ordering);
-        self
     }
 }
 

@@ -25,12 +25,8 @@ impl Lines {
     /// Those of `figure` on file systems of this layout and size; `None` where too few are left to
     /// compare.
     pub(super) fn on(figure: &Figure, layout: Layout, size_bytes: u64) -> Option<Lines> {
-        let fitting = figure.lines.iter().map(|line| {
-            let orderings = [Some(line.ordering), line.instead].into_iter().flatten();
-            let mut fitting = orderings.filter(|name| can_be(name, layout, size_bytes));
-            let ordering = fitting.next()?;
-            Some(Line { ordering, ..*line })
-        });
+        let fits = |line: &Line| can_be(line.ordering, layout, size_bytes);
+        let fitting = figure.lines.iter().map(|line| fits(line).then_some(*line));
         let fitting: Vec<Option<Line>> = fitting.collect();
         // By its number in the figure: its number here.
         let number = |line: usize| {
@@ -91,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_layout_cannot_host_is_left_out_or_has_another_log() {
-        let (mut replaced, mut left_out) = (0, 0);
+    fn what_a_layout_cannot_host_is_left_out() {
+        let mut left_out = 0;
         for figure in PAPERS.iter().flat_map(|paper| paper.figures) {
             let Some(lines) = on(figure, "ufs2") else {
                 left_out += 1;
@@ -103,8 +99,6 @@ mod tests {
             assert_eq!(lines.lines[lines.base].name, name);
             for line in &lines.lines {
                 assert!(!line.ordering.starts_with("journal="), "{}", line.ordering);
-                let before = figure.lines.iter().find(|l| l.name == line.name).unwrap();
-                replaced += usize::from(before.ordering != line.ordering);
             }
             for claim in &lines.claims {
                 let said = figure.claims.iter().find(|c| c.says == claim.says).unwrap();
@@ -113,6 +107,6 @@ mod tests {
                 assert_eq!(names(&lines.lines, claim), names(figure.lines, said));
             }
         }
-        assert!(replaced > 1 && left_out > 1, "{replaced}, {left_out}");
+        assert!(left_out > 1, "{left_out}");
     }
 }

@@ -49,13 +49,14 @@ impl Graph {
         self.trail.is_some()
     }
 
-    /// After [`start_write`](Self::start_write): appends the blocks in flight that this version has
-    /// to follow, each once.
-    pub fn take_chain(&mut self, block: BlockId, into: &mut Vec<BlockId>) {
+    /// After [`start_write`](Self::start_write): the blocks in flight that this version has to
+    /// follow, each once and in order.
+    pub fn take_chain(&mut self, block: BlockId) -> Vec<BlockId> {
+        let mut chain = Vec::new();
         let run = (self.blocks.get(block.0 as usize)).and_then(|b| b.run_in_flight());
         let run = run.map(|run| self.id_of(run));
         let Some(trail) = &mut self.trail else {
-            return;
+            return chain;
         };
         let mut todo = trail.of_block.remove(&block.0).unwrap_or_default();
         todo.extend(
@@ -63,7 +64,6 @@ impl Graph {
                 .filter_map(|run| trail.of_patch.get(&run))
                 .flatten(),
         );
-        let first = into.len();
         let mut seen = FxHashSet::default();
         while let Some(id) = todo.pop() {
             let Some(index) = self.index_of(id).filter(|_| seen.insert(id)) else {
@@ -71,26 +71,21 @@ impl Graph {
             };
             let p = &self.patches[index as usize];
             if p.block != NIL {
-                into.push(BlockId(p.block));
+                chain.push(BlockId(p.block));
             }
-            let Some(trail) = &self.trail else { return };
+            let Some(trail) = &self.trail else { break };
             if !self.planted(Planted::ChainStopsAtEmpty) {
                 todo.extend(trail.of_patch.get(&id).into_iter().flatten());
             }
             let sent = trail.sent_of_run.get(&id).into_iter().flatten();
             let sent = sent.filter(|_| !self.planted(Planted::ChainForgetsRuns));
             let is_there = |b: &&u32| self.blocks[**b as usize].run_in_flight() == Some(index);
-            into.extend(sent.filter(is_there).map(|b| BlockId(*b)));
+            chain.extend(sent.filter(is_there).map(|b| BlockId(*b)));
         }
-        into[first..].sort_unstable();
-        let mut kept = first;
-        for at in first..into.len() {
-            if into[at] != block && (kept == first || into[kept - 1] != into[at]) {
-                into[kept] = into[at];
-                kept += 1;
-            }
-        }
-        into.truncate(kept);
+        chain.retain(|before| *before != block);
+        chain.sort_unstable();
+        chain.dedup();
+        chain
     }
 
     /// Where order is kept by the queue, and `before` was sent or passed, notes that `after`

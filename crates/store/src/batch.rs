@@ -372,9 +372,7 @@ impl Store {
             let range = self.range_of(*unit);
             let version = (self.graph).start_write(*unit, self.slots[index as usize].part(range));
             if version != Version::Nothing && self.graph.is_ordered_by_queue() {
-                let mut chain = Vec::new();
-                self.graph.take_chain(*unit, &mut chain);
-                versions.chains.push((*unit, chain));
+                versions.chains.push((*unit, self.graph.take_chain(*unit)));
             }
             match version {
                 Version::Nothing => {}

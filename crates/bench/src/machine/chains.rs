@@ -98,15 +98,6 @@ impl Machine {
             return;
         };
         self.keep(&part.writes);
-        let now = self.now();
-        let is_due = {
-            let session = &mut self.core.borrow_mut().session;
-            session.written(part, Ok(()), now);
-            session.is_issue_due(now)
-        };
-        self.schedule.tell(Event::News);
-        if is_due {
-            self.schedule.tell(Event::Writer);
-        }
+        self.written(part, Ok(()));
     }
 }

@@ -60,6 +60,11 @@ impl Machine {
             return self.queue_in_chains(batch).await;
         }
         let result = self.write_batch(&batch.writes).await;
+        self.written(batch, result);
+    }
+
+    /// Reports a batch, or a part of one, and wakes those who may have waited for it.
+    pub(super) fn written(&self, batch: Batch, result: std::result::Result<(), DeviceError>) {
         let now = self.now();
         let is_due = {
             let session = &mut self.core.borrow_mut().session;

@@ -573,8 +573,7 @@ impl Run {
                 Err("a write without a version".into())
             };
         }
-        let mut chain = Vec::new();
-        self.graph.take_chain(block, &mut chain);
+        let chain = self.graph.take_chain(block);
         if let Some(wrong) = chain.iter().find(|b| !self.in_flight.contains(b)) {
             return Err(format!(
                 "{block:?} is to follow {wrong:?}, which is not in flight"
@@ -688,15 +687,13 @@ pub(crate) fn check_in_queue(
     planted: Option<Planted>,
     invariants: bool,
 ) -> Result<(), String> {
-    for optimisations in ["none", "both"] {
-        let mut run = Run::new(optimisations.parse().unwrap(), planted, invariants);
+    check(steps, &["none", "both"], |optimisations| {
+        let mut run = Run::new(optimisations, planted, invariants);
         run.graph.order_by_queue();
         run.in_queue = true;
-        (steps.iter().try_for_each(|step| run.apply(step)))
-            .and_then(|()| run.drain())
-            .map_err(|reason| format!("in a queue, opt={optimisations}: {reason}"))?;
-    }
-    Ok(())
+        run
+    })
+    .map_err(|reason| format!("in a queue, {reason}"))
 }
 
 /// Runs the steps on a graph and the model side by side, with every combination of switches.
@@ -705,8 +702,18 @@ pub(crate) fn check_all(
     planted: Option<Planted>,
     invariants: bool,
 ) -> Result<(), String> {
-    for optimisations in ["none", "hard", "merge", "both"] {
-        let mut run = Run::new(optimisations.parse().unwrap(), planted, invariants);
+    check(steps, &["none", "hard", "merge", "both"], |optimisations| {
+        Run::new(optimisations, planted, invariants)
+    })
+}
+
+fn check(
+    steps: &[Step],
+    switches: &[&str],
+    start: impl Fn(Optimisations) -> Run,
+) -> Result<(), String> {
+    for optimisations in switches {
+        let mut run = start(optimisations.parse().unwrap());
         steps
             .iter()
             .try_for_each(|step| run.apply(step))

@@ -15,6 +15,7 @@
 //! | `name_table` | where each name of a large directory is, eight bytes a name |
 //! | `room` | how much room for names each block of a directory has |
 //! | `directory_index` | both of these, of one directory, in memory |
+//! | `references` | how often somebody refers to each inode, in memory |
 //! | `replaced` | the mark of a directory that another one replaces |
 //! | `tail` | the fragments at the end of a file |
 //! | `windows` | space that is reserved in memory for files that grow |
@@ -25,6 +26,7 @@ pub mod directory;
 pub mod directory_index;
 pub mod free_runs;
 pub mod name_table;
+pub mod references;
 pub mod replaced;
 pub mod room;
 pub mod runs;

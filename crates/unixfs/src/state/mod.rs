@@ -8,10 +8,10 @@ pub(crate) mod left_places;
 pub(crate) mod patches;
 pub(crate) mod recent;
 pub(crate) mod reclaim;
-pub(crate) mod references;
 pub(crate) mod spares;
 
 use backstitch_blocks::free_runs::{FreeRuns, Freed};
+use backstitch_blocks::references::References;
 use backstitch_layout::{Awaited, Changed, Error, InodeNumber, Step, Stop, Timestamp};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,6 @@ use deferred::Deferred;
 use inode::InodeState;
 use left_places::LeftPlaces;
 use reclaim::Reclaim;
-use references::References;
 use spares::Spares;
 
 /// An open file system.

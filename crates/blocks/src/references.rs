@@ -13,7 +13,7 @@ const FULL: u8 = u8::MAX;
 /// Counts of references: about 2 bytes an inode where inodes with adjacent numbers are referred to,
 /// and 140 at most.
 #[derive(Debug, Default)]
-pub(crate) struct References {
+pub struct References {
     pages: FxHashMap<u32, [u8; TOGETHER as usize]>,
     /// References beyond those that a page counts.
     beyond: FxHashMap<InodeNumber, u64>,
@@ -21,13 +21,13 @@ pub(crate) struct References {
 
 impl References {
     /// Whether there is any to an inode.
-    pub(crate) fn any_to(&self, inode: InodeNumber) -> bool {
+    pub fn any_to(&self, inode: InodeNumber) -> bool {
         let page = self.pages.get(&(inode.0 / TOGETHER));
         page.is_some_and(|page| page[(inode.0 % TOGETHER) as usize] > 0)
     }
 
     /// One more.
-    pub(crate) fn add(&mut self, inode: InodeNumber) {
+    pub fn add(&mut self, inode: InodeNumber) {
         let page = self.pages.entry(inode.0 / TOGETHER);
         let count = &mut page.or_insert([0; TOGETHER as usize])[(inode.0 % TOGETHER) as usize];
         if *count == FULL {
@@ -38,7 +38,7 @@ impl References {
     }
 
     /// One less. True where that was the last one; there may have been none.
-    pub(crate) fn release(&mut self, inode: InodeNumber) -> bool {
+    pub fn release(&mut self, inode: InodeNumber) -> bool {
         let Some(page) = self.pages.get_mut(&(inode.0 / TOGETHER)) else {
             return false;
         };
@@ -64,7 +64,7 @@ impl References {
     }
 
     /// All of them are given up: the inodes there were any to.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = InodeNumber> + use<> {
+    pub fn take_all(&mut self) -> impl Iterator<Item = InodeNumber> + use<> {
         self.beyond.clear();
         let pages = std::mem::take(&mut self.pages);
         pages.into_iter().flat_map(|(page, counts)| {
@@ -77,7 +77,7 @@ impl References {
     }
 
     /// There is no such inode any more.
-    pub(crate) fn forget(&mut self, inode: InodeNumber) {
+    pub fn forget(&mut self, inode: InodeNumber) {
         self.beyond.remove(&inode);
         while self.any_to(inode) {
             self.release(inode);

@@ -98,6 +98,10 @@ impl Space for ExtFormat {
         self.groups.list[group.index()].free_inodes
     }
 
+    fn free_in_wholes_of(&self, group: GroupNumber) -> u32 {
+        self.groups.list[group.index()].free_blocks
+    }
+
     fn block_bits(&self, group: GroupNumber) -> Bits {
         Bits::alone(self.groups.list[group.index()].block_bitmap)
     }

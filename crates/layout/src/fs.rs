@@ -390,6 +390,12 @@ pub trait FileSystem: Send {
         false
     }
 
+    /// Whether the first contents of a new file get their place without a read, as it looks now: so
+    /// that their write may be put off too.
+    fn finds_place_unread(&self, _volume: &Volume<'_>, _inode: InodeNumber) -> bool {
+        false
+    }
+
     /// Reserves, punches or zeroes a range, in steps that end with
     /// [`Stop::Again`](crate::Stop::Again).
     ///

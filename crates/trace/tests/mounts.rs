@@ -170,6 +170,8 @@ fn what_a_file_waits_for_is_drawn_and_what_became_of_it_shown() {
     let file = new(FileType::Regular);
     let made = engine.create(directory, b"last", &file).unwrap();
     engine.write(made.inode, 0, &[9; 10_000]).unwrap();
+    // The bytes are gathered until somebody asks for the file.
+    engine.attributes(made.inode).unwrap();
     let moment = Moment::Record(recorder.records() - 1);
     engine.sync().unwrap();
     let bytes = recorder.finish();

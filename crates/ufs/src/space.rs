@@ -119,6 +119,10 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.groups.list[group.index()].free_inodes
     }
 
+    fn free_in_wholes_of(&self, group: GroupNumber) -> u32 {
+        self.groups.list[group.index()].free_blocks * self.sb.fragments_per_block
+    }
+
     fn block_bits(&self, group: GroupNumber) -> Bits {
         let g = &self.groups.list[group.index()];
         self.bits(g.header, g.maps.fragments_free, g.fragments, true)

@@ -10,6 +10,7 @@ use backstitch_layout::{
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::Format;
+use crate::space::are_in_memory;
 use crate::state::UnixFs;
 use backstitch_blocks::directory::NAME_MAX_BYTES;
 use backstitch_blocks::free_runs::{FreeRuns, Freed};
@@ -252,6 +253,14 @@ impl<F: Format> FileSystem for UnixFs<F> {
         let free = free.saturating_sub(self.format.reserved_blocks());
         let most_bytes = self.format.max_file_bytes_at_once();
         self.read_only.is_none() && end_bytes <= most_bytes && free >= blocks
+    }
+
+    fn finds_place_unread(&self, v: &Volume<'_>, inode: InodeNumber) -> bool {
+        /// More than what is put off takes, so that no search goes on to another group.
+        const ROOM: u32 = 1024;
+        let group = self.format.group_of_block(self.format.goal_near(inode));
+        self.format.free_in_wholes_of(group) >= ROOM
+            && are_in_memory(v, &self.format.block_bits(group))
     }
 
     fn allocate(

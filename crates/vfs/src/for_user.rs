@@ -6,8 +6,8 @@
 
 use backstitch_layout::operations;
 use backstitch_layout::{
-    Allocate, Attributes, FileSystem, InodeNumber, NewInode, Rename, RenameMode, SetAttributes,
-    SetXattrMode, Step, Timestamp,
+    Allocate, Attributes, FileSystem, FileType, InodeNumber, NewInode, Rename, RenameMode,
+    SetAttributes, SetXattrMode, Step, Timestamp,
 };
 use backstitch_ordering::{Operation, User, Volume};
 use parking_lot::MutexGuard;
@@ -202,14 +202,21 @@ impl ForUser<'_> {
         self.engine.bound_chain(directory)?;
         let mut core = self.engine.core.lock();
         self.engine.end_gathering(&mut core);
-        let made = self.run_in(&mut core, operation, |fs, v, now| {
+        let (made, is_unread) = self.run_in(&mut core, operation, |fs, v, now| {
             let inode = body(fs, v, now)?;
             v.tell_made(u64::from(inode.0));
             fs.hold(inode);
-            fs.attributes(v, inode)
+            let made = fs.attributes(v, inode)?;
+            let is_file = made.file_type == FileType::Regular;
+            Ok((made, is_file && fs.finds_place_unread(v, inode)))
         })?;
         // A loss of the file that had this number before does not concern the new one.
         core.gathered.forget_loss(made.inode);
+        if is_unread {
+            // A small file that is written in pieces gets its place once, when it is known how long
+            // it is.
+            core.gathered.begin_after(made.inode, 0);
+        }
         Ok(made)
     }
 

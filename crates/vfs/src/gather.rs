@@ -7,7 +7,8 @@
 //!
 //! Gathered bytes are in memory only, as every write is that nothing has put onto stable storage.
 //! Only writes that cannot fail later are gathered: there is space for them, and no patchgroup
-//! orders them. Only a failing device can still lose them; the file's `fsync` reports that.
+//! orders them. The first write into a new file is one of these where no map need be read to find its
+//! place. Only a failing device can still lose them; the file's `fsync` reports that.
 
 use std::time::Duration;
 
@@ -173,10 +174,12 @@ impl Core {
         });
         let written_bytes = *written.as_ref().unwrap_or(&0);
         self.note_written(inode, start, written_bytes);
-        let is_whole = written_bytes == taken.bytes().len();
+        let left = taken.bytes().len() - written_bytes;
+        let is_whole = left == 0;
         self.gathered.taken = match moved {
-            // They do not move again.
-            Some(moved) if !is_whole => Some(moved.after(written_bytes)),
+            // They do not move again. Few that are left need not move: they stay where they are, and
+            // the slab with its room is there for the next ones.
+            Some(moved) if left >= LONG_BYTES => Some(moved.after(written_bytes)),
             None if is_long && is_whole => None,
             _ => Some(taken.after(written_bytes)),
         };

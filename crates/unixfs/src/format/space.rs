@@ -137,6 +137,8 @@ pub trait Space {
     fn inodes_per_group(&self) -> u32;
     /// The free inodes of a group.
     fn free_inodes_in(&self, group: GroupNumber) -> u32;
+    /// The free blocks of a group, as [`free_blocks_in_wholes`](Self::free_blocks_in_wholes).
+    fn free_in_wholes_of(&self, group: GroupNumber) -> u32;
     /// Where the bits of a group's blocks are, bit 0 the first one's, and what a set one means.
     fn block_bits(&self, group: GroupNumber) -> Bits;
     /// The same for its inodes.

@@ -83,6 +83,8 @@ pub struct Batch {
     /// Where order is kept by the device's queue: the blocks on their way that each of `units` has
     /// to follow.
     pub(crate) chains: Vec<(BlockId, Vec<BlockId>)>,
+    /// There, the [level](Store::levels) of each of `writes`.
+    pub(crate) levels: Vec<u32>,
 }
 
 impl Batch {
@@ -130,7 +132,8 @@ impl Store {
     }
 
     /// From now on batches may [follow](Batch::follows) others that are on their way, for a device
-    /// whose queue keeps order. To be called before anything is changed.
+    /// whose queue keeps order between requests. A block is one unit there: all of it is in one
+    /// request. To be called before anything is changed.
     pub fn order_by_queue(&mut self) {
         self.graph.order_by_queue();
     }
@@ -462,9 +465,11 @@ impl Store {
             chains,
             ..
         } = versions;
+        let levels = self.levels(&chains);
+        let level_of = |slot: &u32| levels.get(slot).copied().unwrap_or(0);
         pieces.sort_unstable_by_key(|(slot, at, _)| {
             let key = self.slots[*slot as usize].key;
-            (key.volume, key.block, *at)
+            (level_of(slot), key.volume, key.block, *at)
         });
         self.batches += u64::from(!slots.is_empty());
         let mut batch = Batch {
@@ -474,6 +479,7 @@ impl Store {
             number: self.batches,
             parts_left: None,
             chains,
+            levels: Vec::new(),
         };
         // Where the last request ends, and how long it is.
         let (mut end_bytes, mut len_bytes) = (0, 0);
@@ -481,12 +487,11 @@ impl Store {
             let key = self.slots[index as usize].key;
             let block_bytes = u64::from(self.block_bytes(key.volume));
             let offset_bytes = key.block * block_bytes + u64::from(at);
-            if batch
-                .writes
-                .last()
-                .is_none_or(|(volume, _)| *volume != key.volume)
-            {
+            let level = level_of(&index);
+            let is_new = (batch.writes.last()).is_none_or(|(volume, _)| *volume != key.volume);
+            if is_new || batch.levels.last() != Some(&level) {
                 batch.writes.push((key.volume, Vec::new()));
+                batch.levels.push(level);
             }
             let Some((_, requests)) = batch.writes.last_mut() else {
                 continue;

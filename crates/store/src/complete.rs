@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backstitch_patch::BlockId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::batch::Batch;
 use crate::kind::Key;
@@ -14,8 +14,8 @@ use crate::watch::Happening;
 
 impl Store {
     /// Divides a batch into its requests, each of which [completes](Self::complete) by itself.
-    /// Requests with parts of the same block stay together. The batch counts as flushed when the
-    /// last one completes.
+    /// Requests with parts of the same block stay together. Those that follow others of the batch
+    /// come after them. The batch counts as flushed when the last one completes.
     pub fn split(&self, batch: Batch) -> Vec<Batch> {
         let Batch {
             writes,
@@ -23,25 +23,27 @@ impl Store {
             mut units,
             number,
             chains,
+            levels,
             ..
         } = batch;
+        let level_of_slot = self.levels(&chains);
+        let level_of = |slot: u32| level_of_slot.get(&slot).copied().unwrap_or(0);
+        let place_of = |slot: u32| (level_of(slot), self.slots[slot as usize].key);
+        let place_of_unit = |unit: BlockId| place_of(self.numbering.slot_of(unit));
         let mut chains: FxHashMap<BlockId, Vec<BlockId>> = chains.into_iter().collect();
-        slots.sort_unstable_by_key(|slot| self.slots[*slot as usize].key);
-        units.sort_unstable_by_key(|unit| self.key_of(*unit));
+        slots.sort_unstable_by_key(|slot| place_of(*slot));
+        units.sort_unstable_by_key(|unit| place_of_unit(*unit));
         let (mut slots, mut units) = (slots.into_iter().peekable(), units.into_iter().peekable());
         let mut parts: Vec<Batch> = Vec::new();
-        for (volume, requests) in writes {
+        for ((volume, requests), level) in writes.into_iter().zip(levels) {
             let block_bytes = u64::from(self.block_bytes(volume));
             for request in requests {
                 let end_bytes = request.offset_bytes + request.len_bytes();
-                let end = Key {
-                    volume,
-                    block: end_bytes.div_ceil(block_bytes),
-                };
-                let is_before_end = |slot: &u32| self.slots[*slot as usize].key < end;
-                let own: Vec<u32> =
-                    std::iter::from_fn(|| slots.next_if(|slot| is_before_end(slot))).collect();
-                let of_own = std::iter::from_fn(|| units.next_if(|unit| self.key_of(*unit) < end));
+                let block = end_bytes.div_ceil(block_bytes);
+                let end = (level, Key { volume, block });
+                let own = std::iter::from_fn(|| slots.next_if(|slot| place_of(*slot) < end));
+                let own: Vec<u32> = own.collect();
+                let of_own = std::iter::from_fn(|| units.next_if(|u| place_of_unit(*u) < end));
                 let units: Vec<BlockId> = of_own.collect();
                 let chain_of = |unit: &BlockId| Some((*unit, chains.remove(unit)?));
                 let own_chains: Vec<_> = units.iter().filter_map(chain_of).collect();
@@ -59,6 +61,7 @@ impl Store {
                         number,
                         parts_left: None,
                         chains: own_chains,
+                        levels: Vec::new(),
                     }),
                 }
             }
@@ -70,8 +73,26 @@ impl Store {
         parts
     }
 
-    fn key_of(&self, unit: BlockId) -> Key {
-        self.slots[self.numbering.slot_of(unit) as usize].key
+    /// How far slots of a batch are behind others of it: one more than any that they follow. Those
+    /// that follow none are left out, at level 0.
+    ///
+    /// A block follows only what was taken up before it, wherever that lies. Requests of one level
+    /// follow none of each other, so blocks of a level that lie together may share one.
+    pub(crate) fn levels(&self, chains: &[(BlockId, Vec<BlockId>)]) -> FxHashMap<u32, u32> {
+        let slot_of = |unit: &BlockId| self.numbering.slot_of(*unit);
+        let own: FxHashSet<u32> = chains.iter().map(|(unit, _)| slot_of(unit)).collect();
+        let mut levels = FxHashMap::default();
+        for (unit, before) in chains {
+            let slot = slot_of(unit);
+            let others = before.iter().map(slot_of);
+            let others = others.filter(|other| *other != slot && own.contains(other));
+            let behind = others.map(|other| levels.get(&other).copied().unwrap_or(0) + 1);
+            if let Some(behind) = behind.max() {
+                let level = levels.entry(slot).or_insert(0);
+                *level = behind.max(*level);
+            }
+        }
+        levels
     }
 
     /// The batch and a flush after it succeeded: its patches are on stable storage.

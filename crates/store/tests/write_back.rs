@@ -523,3 +523,34 @@ fn everything_reaches_the_disk_in_the_end() {
     assert!(!bench.store.is_dirty());
     assert_eq!(bench.memory.snapshot(), expected);
 }
+
+/// Where the device's queue keeps order, a block that follows another one of its batch is handed out
+/// after it, though it lies before it, and in a request of its own though it lies beside it.
+#[test]
+fn what_follows_in_a_batch_is_handed_out_later() {
+    let mut bench = Bench::new(Limits::default());
+    bench.store.order_by_queue();
+    let at = |millis| Duration::from_millis(millis);
+    let first = bench.put(9, 0, 1, &[], at(0));
+    // Both are ready by themselves, and take along what is ready once the first one is taken up.
+    bench.put(8, 0, 1, &[], at(1));
+    let second = bench.put(8, 1, 1, &[first], at(1));
+    bench.put(7, 0, 1, &[], at(2));
+    bench.put(7, 1, 1, &[second], at(2));
+    let batch = bench.store.next_batch(Goal::All, at(3), u64::MAX);
+    let parts = bench.store.split(batch);
+    let places = parts.iter().map(|part| {
+        let requests = part.writes.iter().flat_map(|(_, requests)| requests);
+        requests.map(|r| r.offset_bytes / 512).collect::<Vec<_>>()
+    });
+    assert_eq!(places.collect::<Vec<_>>(), [[9], [8], [7]]);
+    for at in 0..parts.len() {
+        let follows: Vec<_> = parts[at].follows().collect();
+        let before = at.checked_sub(1).map(|before| parts[before].units());
+        assert_eq!(follows, before.unwrap_or_default());
+    }
+    for part in parts {
+        bench.store.complete(part, at(4));
+    }
+    assert!(!bench.store.is_dirty());
+}

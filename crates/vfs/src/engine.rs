@@ -239,6 +239,7 @@ impl Engine {
         if core.latched.is_some() || core.unmounted {
             return Err(LayoutError::ReadOnly.into());
         }
+        core.note_memory();
         self.throttle(core);
         self.make_room(core)
     }

@@ -38,9 +38,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
         return !core.stopping;
     }
     engine.write_gathered_long_ago(&mut core);
-    // Noted at each turn: during continuous writing no memory is given back, and the peak would be
-    // missed.
-    core.memory_high_bytes = core.memory_high_bytes.max(core.store.memory_bytes());
+    core.note_memory();
     if let Some(nap) = engine.do_chores(&mut core) {
         let gave_back = engine.give_back_memory(&mut core);
         // Giving memory back released the lock, so the writer may have been called meanwhile: it
@@ -50,6 +48,14 @@ fn turn(engine: &Weak<Engine>) -> bool {
         }
     }
     !core.stopping
+}
+
+impl Core {
+    /// Notes the most that memory took. At each turn, for during continuous writing no memory is given
+    /// back, and at each operation, for a burst may begin and end between two turns.
+    pub(crate) fn note_memory(&mut self) {
+        self.memory_high_bytes = self.memory_high_bytes.max(self.store.memory_bytes());
+    }
 }
 
 impl Engine {

@@ -197,9 +197,10 @@ fn without_times(device: &MemoryDevice) {
         zero(header + group::offset::OLD_TIME as u64, 4);
         zero(header + group::offset::TIME as u64, 8);
     }
-    match sb.version {
-        Version::Ufs1 => zero(sb.place + superblock::offset::OLD_TIME as u64, 4),
-        Version::Ufs2 => zero(sb.place + superblock::offset::TIME as u64, 8),
+    // The new field counts in UFS1 too.
+    zero(sb.place + superblock::offset::TIME as u64, 8);
+    if sb.version == Version::Ufs1 {
+        zero(sb.place + superblock::offset::OLD_TIME as u64, 4);
     }
 }
 

@@ -5,7 +5,9 @@ use backstitch_crash::{Campaign, Fork, ImageOptions, Without, Workload, parse_sc
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, Mkfs};
-use backstitch_layout::{Error, FileType, GroupNumber, SetAttributes, flags};
+use backstitch_layout::{
+    BlockNumber, Error, FileType, GroupNumber, InodeNumber, SetAttributes, Timestamp, flags,
+};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Operation;
 use backstitch_rules::Id;
@@ -423,6 +425,80 @@ fn inodes_are_zeros_before_they_count() {
             let is_damaged = finds_damage(campaign, &text, off);
             assert_eq!(is_damaged, off.is_some(), "{of:?}, {off:?}");
         }
+    }
+}
+
+/// Makes files until a block of inodes is initialised for them. Returns whether that block is to be
+/// written.
+fn writes_new_inodes(image: Fork) -> bool {
+    let mut mount = open(image, Ordering::SOFT);
+    let start = mount.fork();
+    let (sb, first) = (
+        superblock_of(&start),
+        initialised_inodes(&start, GroupNumber(0)),
+    );
+    let mut names = (0..).map(|number| format!("{number}"));
+    let mut next = |mount: &mut Mount| {
+        let name = names.next().unwrap();
+        make(mount, FileType::Regular, name.as_bytes()).0
+    };
+    // The block behind is initialised with the first inode of the last block that was.
+    while next(&mut mount) + sb.inodes_per_block <= first {}
+    let (fragment, _) = sb.inode_place(InodeNumber(first));
+    let fragments = BlockNumber(fragment).run(sb.fragments_per_block.into());
+    let asked = mount.look(|_, v, _| {
+        let mut pending = Vec::new();
+        let all = fragments.clone();
+        all.for_each(|fragment| v.pending(fragment, &mut pending));
+        Ok(!pending.is_empty())
+    });
+    let writes = asked.unwrap();
+    mount.unmount(&mut Nobody).unwrap();
+    assert!(initialised_inodes(&mount.fork(), GroupNumber(0)) > first);
+    writes
+}
+
+/// Changes of the inodes in a block that is zeroed would have to wait for it, with undo data.
+#[test]
+fn zeros_are_not_written_over_zeros() {
+    for of in [("ufs2", 512), ("ufs2", 1024)] {
+        assert!(!writes_new_inodes(image(of).make().unwrap()), "{of:?}");
+        assert!(writes_new_inodes(with_leftovers(of)), "{of:?}");
+    }
+}
+
+/// A file that is open as its last name goes is cleared on the disk when it is closed. Until then
+/// it counts no name all the same, and cannot get one; after a crash it is gone.
+#[test]
+fn an_open_file_without_a_name_counts_none() {
+    for of in IMAGES {
+        let mut mount = open(image(of).make().unwrap(), Ordering::SOFT);
+        let free = mount.fs.statistics().free_blocks;
+        let file = make_file(&mut mount, b"file", 20_000);
+        mount.fs.hold(file);
+        mount.drain(&mut Nobody).unwrap();
+        let before = mount.look(|fs, v, _| fs.attributes(v, file)).unwrap();
+        let removed = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+            let (root, seconds) = (fs.root(), now.seconds + 60);
+            fs.unlink(v, root, b"file", Timestamp { seconds, ..now })
+        });
+        removed.unwrap();
+        let after = mount.look(|fs, v, _| fs.attributes(v, file)).unwrap();
+        assert_eq!((before.links, after.links), (1, 0), "{of:?}");
+        let later_seconds = after.changed.seconds - before.changed.seconds;
+        assert!(later_seconds >= 60, "{of:?}: {later_seconds}");
+        assert!(mount.look(|fs, v, _| fs.find(v, file)).is_err(), "{of:?}");
+        let linked = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+            let root = fs.root();
+            fs.link(v, file, root, b"again", now)
+        });
+        assert!(matches!(linked, Err(Error::NotFound)), "{of:?}");
+        mount.drain(&mut Nobody).unwrap();
+        let crashed = open(recover(mount.fork()), Ordering::SOFT);
+        assert_eq!(crashed.fs.statistics().free_blocks, free, "{of:?}");
+        mount.fs.release(file);
+        mount.unmount(&mut Nobody).unwrap();
+        assert_eq!(mount.fs.statistics().free_blocks, free, "{of:?}");
     }
 }
 

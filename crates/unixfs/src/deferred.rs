@@ -13,6 +13,7 @@ use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, wait_for_all};
 use crate::state::UnixFs;
 use crate::state::deferred::{BUSY_PART, BUSY_PER_CALL, DeadInode, Gathering, Item};
+use crate::state::patches::PatchIds;
 use crate::steps;
 use backstitch_blocks::runs::Run;
 
@@ -227,8 +228,9 @@ impl<F: Format> UnixFs<F> {
                 continue;
             };
             let never_alive = state.never_alive;
+            let clearings = std::mem::take(&mut state.clearings);
             self.give_places_of(v, number);
-            let cleared = self.clear_dead(v, number, &inode, freed);
+            let cleared = self.clear_dead(v, number, &inode, freed, &clearings);
             // The disk may still show what an inode had that was never alive, unless the clearing
             // joined the patch that freed it.
             let never_alive = never_alive
@@ -252,23 +254,29 @@ impl<F: Format> UnixFs<F> {
         Ok(any)
     }
 
-    /// Has a dead inode cleared once it is dead on the disk, where freed inodes are cleared there,
-    /// and keeps what it had. Returns what its frees wait for. Where scopes are atomic it is
-    /// cleared in the scope that frees the last of what it has: until then the disk lists it.
+    /// Has a dead inode cleared once it is dead on the disk, or has no name there, where freed
+    /// inodes are cleared, and keeps what it had. Returns what its frees wait for. Where scopes are
+    /// atomic it is cleared in the scope that frees the last of what it has: until then the disk
+    /// lists it.
     fn clear_dead(
         &mut self,
         v: &mut Volume<'_>,
         number: InodeNumber,
         inode: &F::Inode,
         freed: PatchId,
+        clearings: &[PatchId],
     ) -> PatchId {
         if !F::CLEARS_FREED || v.scopes_are_atomic() {
             return freed;
         }
         self.cleared.insert(number, inode.clone());
+        let mut after = PatchIds::new();
+        after.extend_from_slice(wait_for_all(Rule::FreeingAfterClearings, clearings));
+        after.push(freed);
+        let is_apart = self.keeps_apart(v);
         // No name leads to it any more.
         v.hidden(true, |v| {
-            self.edit_inode(v, number, &[freed], |e| e.clear())
+            self.edit_inode_apart(v, number, is_apart, &after, |e| e.clear())
         })
     }
 

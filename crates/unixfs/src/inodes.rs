@@ -107,7 +107,7 @@ impl<F: Format> UnixFs<F> {
 
     /// As [`edit_inode`](Self::edit_inode); where `is_apart`, kept apart from what else is pending
     /// on the inode's block.
-    fn edit_inode_apart(
+    pub(crate) fn edit_inode_apart(
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
@@ -313,13 +313,14 @@ impl<F: Format> UnixFs<F> {
     ) -> Step<Attributes> {
         let inode = self.read_inode(v, number)?;
         let file_type = inode.file_type().ok_or(Error::NotFound)?;
+        let died = self.died(number);
         let is_device = matches!(file_type, FileType::BlockDevice | FileType::CharacterDevice);
         Ok(Attributes {
             inode: number,
             generation: inode.generation(),
             file_type,
             permissions: inode.mode() & 0o7777,
-            links: inode.links().into(),
+            links: died.map_or(inode.links().into(), |_| 0),
             uid: inode.uid(),
             gid: inode.gid(),
             device_number: if is_device { inode.device_number() } else { 0 },
@@ -328,7 +329,7 @@ impl<F: Format> UnixFs<F> {
             block_size_bytes: self.format.block_size(),
             accessed: inode.accessed(),
             modified: inode.modified(),
-            changed: inode.changed(),
+            changed: died.map_or(inode.changed(), |died| died.max(inode.changed())),
             created: inode.created(),
             flags: inode.flags() & flags::VISIBLE,
         })
@@ -409,6 +410,11 @@ impl<F: Format> UnixFs<F> {
             self.touch_inode(v, number, |e| e.set_accessed(now));
         }
         Ok(())
+    }
+
+    /// When the last name of an inode went, where the disk does not tell that yet.
+    pub(crate) fn died(&self, inode: InodeNumber) -> Option<Timestamp> {
+        self.inodes.get(&inode).and_then(|state| state.died)
     }
 
     /// Whether somebody above refers to an inode.

@@ -406,7 +406,7 @@ impl<F: Format> UnixFs<F> {
         });
         let state = self.state(number);
         state.made = Some(made);
-        state.freed = None;
+        (state.freed, state.died) = (None, None);
         state.never_alive = false;
         state.is_unnamed = false;
         state.apart = None;
@@ -568,7 +568,8 @@ impl<F: Format> UnixFs<F> {
         if inode.is_directory() || inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
             return Err(Error::NotPermitted.into());
         }
-        if inode.links() == 0 && !self.is_unnamed(number) {
+        let has_no_name = inode.links() == 0 || self.died(number).is_some();
+        if has_no_name && !self.is_unnamed(number) {
             return Err(Error::NotFound.into());
         }
         let parent = self.read_parent(v, directory)?;

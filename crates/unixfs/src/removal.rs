@@ -157,6 +157,10 @@ impl<F: Format> UnixFs<F> {
         self.note_clearing(v, number, pending, cleared);
         if target.is_directory() || target.links() <= 1 {
             self.track_last_name(number, target.is_directory());
+            if F::CLEARS_FREED && !v.scopes_are_atomic() && !target.is_directory() {
+                self.let_die(v, number, now);
+                return;
+            }
             let freed = self.free_inode(v, number, now);
             if target.is_directory() {
                 let too_early = !holds(Rule::NamesGoWithInode);
@@ -258,6 +262,23 @@ impl<F: Format> UnixFs<F> {
             self.deferred.note_dead(number);
         }
         freed
+    }
+
+    /// The last name of a file went whose inode will be [cleared](Format::CLEARS_FREED): once the
+    /// last reference goes, in one change, after the clearings of its names. Until then the inode
+    /// stays as it is, which a crash may leave anyway, and only memory knows that it has no name.
+    fn let_die(&mut self, v: &Volume<'_>, number: InodeNumber, now: Timestamp) {
+        let state = self.state(number);
+        let unborn = state
+            .made
+            .filter(|made| v.is_pending(*made) && state.clearings.is_empty());
+        state.never_alive = unborn.is_some();
+        state.freed = unborn.or(Some(PatchId::COMMITTED));
+        state.died = Some(now);
+        state.names.clear();
+        if !self.is_referenced(number) {
+            self.deferred.note_dead(number);
+        }
     }
 }
 

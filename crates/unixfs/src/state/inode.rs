@@ -1,6 +1,6 @@
 //! What is known in memory of one inode: what of it is under way to the disk.
 
-use backstitch_layout::{BlockNumber, InodeNumber};
+use backstitch_layout::{BlockNumber, InodeNumber, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -33,6 +33,8 @@ pub(crate) struct InodeState {
     pub(crate) made: Option<PatchId>,
     /// The patch that freed the inode: it has no name any more.
     pub(crate) freed: Option<PatchId>,
+    /// When its last name went, where the disk does not tell that yet.
+    pub(crate) died: Option<Timestamp>,
     /// The freed inode was never alive on the disk, and never will be.
     pub(crate) never_alive: bool,
     /// It was made without a name, and has had none since.

@@ -16,6 +16,7 @@ mod torn;
 #[path = "toy/main.rs"]
 mod toy;
 mod ufs;
+mod ufs_entries;
 mod ufs_log;
 mod ufs_places;
 mod ufs_tails;

@@ -295,3 +295,27 @@ impl Links {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What lies behind them may be the same directory's too.
+    #[test]
+    fn only_the_last_units_go_to_the_run() {
+        let run = |start, len| Run {
+            start: BlockNumber(start),
+            len,
+        };
+        let growth = Growth {
+            run: run(90, 4),
+            replaces: Some(run(20, 3)),
+            logical: 0,
+            indirects: SmallVec::new(),
+            moves: Moves::new(),
+            completes: None,
+        };
+        let places = [19, 20, 22, 23].map(|block| growth.place_of(BlockNumber(block)).0);
+        assert_eq!(places, [19, 90, 92, 23]);
+    }
+}

@@ -1,0 +1,82 @@
+//! UFS: an indirect block lies in several fragments, each of which is written by itself.
+
+use crate::ufs_use::{image, make, open, superblock_of};
+use backstitch_crash_core::mount::{Mount, Nobody};
+use backstitch_layout::{Allocate, BlockNumber, FileType, InodeNumber};
+use backstitch_mechanisms::Ordering;
+use backstitch_ordering::{Operation, PatchId};
+use backstitch_ufs::format::Inode;
+use backstitch_ufs::format::inode::DIRECT_POINTERS;
+
+/// Both versions with the size of a fragment, and how many pointers that holds.
+const IMAGES: [((&str, u32), u64); 4] = [
+    (("ufs1", 512), 128),
+    (("ufs1", 1024), 256),
+    (("ufs2", 512), 64),
+    (("ufs2", 1024), 128),
+];
+
+/// Where a file's inode is, and the first fragment of its indirect block.
+fn places(mount: &Mount, inode: InodeNumber) -> [BlockNumber; 2] {
+    let fork = mount.fork();
+    let sb = superblock_of(&fork);
+    let (fragment, offset) = sb.inode_place(inode);
+    let at = fragment as usize * sb.fragment_bytes as usize + offset;
+    let parsed = Inode::parse(sb.version, sb.order, &fork.to_bytes()[at..]).unwrap();
+    [fragment, parsed.pointers[DIRECT_POINTERS]].map(BlockNumber)
+}
+
+fn pending(mount: &mut Mount, block: BlockNumber) -> Vec<PatchId> {
+    let asked = mount.look(|_, v, _| {
+        let mut pending = Vec::new();
+        v.pending(block, &mut pending);
+        Ok(pending)
+    });
+    asked.unwrap()
+}
+
+/// Two blocks are taken out of a file whose pointers lie on both sides of a border between fragments.
+/// Once that is written, as far as the blocks wait for it to be free, neither pointer may be on its
+/// way any more: it would lead to a free block, which soon is another file's.
+fn no_fragment_leads_to_what_is_free(of: (&str, u32), pointers: u64) {
+    let mut mount = open(image(of).make().unwrap(), Ordering::SOFT);
+    let file = make(&mut mount, FileType::Regular, b"file");
+    let block_bytes = 8 * u64::from(of.1);
+    let start = (DIRECT_POINTERS as u64 + pointers - 1) * block_bytes;
+    // The third one keeps the indirect block.
+    let contents = vec![7; 3 * block_bytes as usize];
+    let mut done = 0;
+    while done < contents.len() {
+        let written = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+            fs.write(v, file, start + done as u64, &contents[done..], now)
+        });
+        done += written.unwrap();
+    }
+    mount.drain(&mut Nobody).unwrap();
+    // Without what is only about to be freed.
+    let free = |mount: &Mount| mount.fs.statistics().free_in_whole_blocks;
+    let before = free(&mount);
+    let [inode, indirect] = places(&mount, file);
+    let punched = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+        fs.allocate(v, file, Allocate::PunchHole, start, 2 * block_bytes, now)
+    });
+    punched.unwrap();
+    let fragments = [indirect, indirect + 1];
+    for fragment in fragments {
+        assert!(!pending(&mut mount, fragment).is_empty(), "{of:?}");
+    }
+    let patches = pending(&mut mount, inode);
+    mount.sync(&patches, &mut Nobody).unwrap();
+    while mount.work(&mut Nobody).unwrap() {}
+    assert_eq!(free(&mount) - before, 16, "{of:?}");
+    for fragment in fragments {
+        assert_eq!(pending(&mut mount, fragment), [], "{of:?}");
+    }
+}
+
+#[test]
+fn blocks_are_free_once_no_fragment_leads_to_them() {
+    for (of, pointers) in IMAGES {
+        no_fragment_leads_to_what_is_free(of, pointers);
+    }
+}

@@ -587,16 +587,14 @@ fn a_longer_file_waits_for_all_zeros_behind_its_end() {
     }
 }
 
-/// A directory moves as it grows, since a file is behind it. Then one of its old names is removed.
+/// A directory moves as it grows, since another one is behind it. Then one of its old names is removed.
 /// Until the inode points to the new place, the disk shows the name in the old one.
 #[test]
 fn a_name_in_fragments_that_move_is_gone_once_they_have() {
     let name = |n: u32| format!("creat B/{}{n}; ", "n".repeat(200));
     let made: String = (0..4).map(name).collect();
     let more: String = (4..6).map(name).collect();
-    let text = format!(
-        "mkdir B; creat B/x; {made}creat B/f; write B/f 0 1500; sync; {more}unlink B/x; work"
-    );
+    let text = format!("mkdir B; creat B/x; {made}mkdir B/d; sync; {more}unlink B/x; work");
     let rule = backstitch_formats::Rule::EntryAfterMovedPointer.id();
     for of in IMAGES {
         let find = |off| is_image_damaged(image(of), Ordering::SOFT, &text, off);

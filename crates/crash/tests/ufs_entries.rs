@@ -1,11 +1,10 @@
 //! UFS: an indirect block lies in several fragments, each of which is written by itself.
 
-use crate::ufs_use::{image, make, open, superblock_of};
+use crate::ufs_use::{image, inode_on_disk, make, open};
 use backstitch_crash_core::mount::{Mount, Nobody};
-use backstitch_layout::{Allocate, BlockNumber, FileType, InodeNumber};
+use backstitch_layout::{Allocate, BlockNumber, FileType};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::{Operation, PatchId};
-use backstitch_ufs::format::Inode;
 use backstitch_ufs::format::inode::DIRECT_POINTERS;
 
 /// Both versions with the size of a fragment, and how many pointers that holds.
@@ -15,16 +14,6 @@ const IMAGES: [((&str, u32), u64); 4] = [
     (("ufs2", 512), 64),
     (("ufs2", 1024), 128),
 ];
-
-/// Where a file's inode is, and the first fragment of its indirect block.
-fn places(mount: &Mount, inode: InodeNumber) -> [BlockNumber; 2] {
-    let fork = mount.fork();
-    let sb = superblock_of(&fork);
-    let (fragment, offset) = sb.inode_place(inode);
-    let at = fragment as usize * sb.fragment_bytes as usize + offset;
-    let parsed = Inode::parse(sb.version, sb.order, &fork.to_bytes()[at..]).unwrap();
-    [fragment, parsed.pointers[DIRECT_POINTERS]].map(BlockNumber)
-}
 
 fn pending(mount: &mut Mount, block: BlockNumber) -> Vec<PatchId> {
     let asked = mount.look(|_, v, _| {
@@ -56,7 +45,8 @@ fn no_fragment_leads_to_what_is_free(of: (&str, u32), pointers: u64) {
     // Without what is only about to be freed.
     let free = |mount: &Mount| mount.fs.statistics().free_in_whole_blocks;
     let before = free(&mount);
-    let [inode, indirect] = places(&mount, file);
+    let (fragment, on_disk) = inode_on_disk(&mount, file);
+    let indirect = BlockNumber(on_disk.pointers[DIRECT_POINTERS]);
     let punched = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
         fs.allocate(v, file, Allocate::PunchHole, start, 2 * block_bytes, now)
     });
@@ -65,7 +55,7 @@ fn no_fragment_leads_to_what_is_free(of: (&str, u32), pointers: u64) {
     for fragment in fragments {
         assert!(!pending(&mut mount, fragment).is_empty(), "{of:?}");
     }
-    let patches = pending(&mut mount, inode);
+    let patches = pending(&mut mount, BlockNumber(fragment));
     mount.sync(&patches, &mut Nobody).unwrap();
     while mount.work(&mut Nobody).unwrap() {}
     assert_eq!(free(&mount) - before, 16, "{of:?}");

@@ -1,6 +1,6 @@
 //! UFS: where things go by the policy of FFS, and what of that is on the disk for FreeBSD to find.
 
-use crate::ufs_use::{image, make, make_file, open, superblock_of};
+use crate::ufs_use::{image, inode_on_disk, make, make_file, open, superblock_of};
 use backstitch_crash::Fork;
 use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::tools::{CheckOptions, Mkfs};
@@ -112,6 +112,49 @@ fn contents_lie_one_behind_the_other() {
                 assert_eq!(start, next, "{kind}: {name}");
                 next += len;
             }
+        }
+        closed(mount);
+    }
+}
+
+/// Last fragments of files go into blocks that files have begun, those of directories into others:
+/// one read brings many directories into memory.
+#[test]
+fn directories_lie_one_behind_the_other() {
+    for kind in ["ufs1", "ufs2"] {
+        let mut mount = open(four_groups(kind), Ordering::SOFT);
+        let sb = superblock_of(&mount.fork());
+        let ends = |place: u64| {
+            let group = sb.group_of(place);
+            sb.group_start(group) + u64::from(sb.contents_begin(group))
+        };
+        let mut made = Vec::new();
+        for number in 0..40_u32 {
+            let name = format!("d{number}");
+            made.push((true, make(&mut mount, FileType::Directory, name.as_bytes())));
+            let bytes = (number % 7 + 1) * FRAGMENT;
+            let name = format!("f{number}");
+            made.push((
+                false,
+                make_file(&mut mount, name.as_bytes(), bytes as usize),
+            ));
+        }
+        mount.drain(&mut Nobody).unwrap();
+        let mut places: [Vec<u64>; 4] = Default::default();
+        for (is_directory, inode) in made {
+            let place = inode_on_disk(&mount, inode).1.pointers[0];
+            assert_eq!(
+                place < ends(place),
+                is_directory,
+                "{kind}: {inode} at {place}"
+            );
+            if is_directory {
+                places[sb.group_of(place).0 as usize].push(place);
+            }
+        }
+        for places in places.iter().filter(|places| places.len() > 1) {
+            let is_next = |pair: &[u64]| pair[1] == pair[0] + 1;
+            assert!(places.windows(2).all(is_next), "{kind}: {places:?}");
         }
         closed(mount);
     }

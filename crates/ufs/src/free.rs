@@ -5,7 +5,7 @@ use std::ops::Range;
 use backstitch_unixfs::bitmap;
 use backstitch_unixfs::format::Picks;
 
-use crate::format::group::{block_fragments, find_run, fragment_runs, full_block};
+use crate::format::group::{FRAGMENTS_MAX, block_fragments, find_run, fragment_runs, full_block};
 
 /// The free fragments of a group, but for those that are picked already.
 pub(crate) struct Free<'a> {
@@ -83,6 +83,21 @@ impl Free<'_> {
             start += self.per_block;
         }
         best
+    }
+
+    /// How many runs of free fragments there are in blocks of a range that are used in part, by their
+    /// length.
+    pub(crate) fn sums(&self, range: Range<u32>) -> [u32; FRAGMENTS_MAX] {
+        let whole = full_block(self.per_block);
+        let mut sums = [0; FRAGMENTS_MAX];
+        for start in range.step_by(self.per_block as usize) {
+            let bits = self.of_block(start);
+            let runs = (bits != whole && bits != 0).then(|| fragment_runs(bits));
+            for (_, length) in runs.into_iter().flatten() {
+                sums[length as usize] += 1;
+            }
+        }
+        sums
     }
 
     /// Whole blocks one behind the other: the first run that is as long as is wanted, else the

@@ -1,5 +1,7 @@
 //! What is known of cylinder groups: where their maps are, and how much is free in them.
 
+use std::ops::Range;
+
 use backstitch_layout::{BlockNumber, GroupNumber};
 use backstitch_ordering::PatchId;
 
@@ -28,12 +30,11 @@ pub(crate) struct Group {
     pub(crate) initialised: PatchId,
     /// No run of free blocks is longer than this; `u32::MAX` where nobody has looked.
     pub(crate) longest_run: u32,
-    /// Runs of free fragments within blocks that are partly used, by their length; `None` where
-    /// nobody has looked. They are those of the map, whatever the header counts.
-    pub(crate) fragment_sums: Option<[u32; FRAGMENTS_MAX]>,
-    /// For each of these lengths, fragments between which no such run begins; with 0 for whole free
-    /// blocks. So a search need not go over what others have been over. Kept as long as the sums are.
-    pub(crate) without: [(u32, u32); FRAGMENTS_MAX],
+    /// What begins here, counted in the group, and what comes before it are looked through each for
+    /// itself: contents of files, and what is kept for metadata.
+    pub(crate) contents_begin: u32,
+    /// What is known of the two areas, by [`Area`].
+    pub(crate) areas: [Searched; 2],
     pub(crate) rotors: Rotors,
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
@@ -46,7 +47,42 @@ pub(crate) struct Group {
 /// Stands for whole free blocks among the lengths of runs.
 pub(crate) const WHOLE_BLOCKS: usize = 0;
 
+/// A part of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Area {
+    /// What is kept for directories and indirect blocks, and the group's own before it.
+    Metadata,
+    /// The rest.
+    Contents,
+}
+
+/// What searches have found out of an area.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Searched {
+    /// Runs of free fragments within blocks that are partly used, by their length; `None` where
+    /// nobody has looked. They are those of the map, whatever the header counts.
+    pub(crate) fragment_sums: Option<[u32; FRAGMENTS_MAX]>,
+    /// For each of these lengths, fragments between which no such run begins; with 0 for whole free
+    /// blocks. So a search need not go over what others have been over. Kept as long as the sums are.
+    without: [(u32, u32); FRAGMENTS_MAX],
+}
+
 impl Group {
+    /// The fragments of an area, counted in the group.
+    pub(crate) fn range_of(&self, area: Area) -> Range<u32> {
+        match area {
+            Area::Metadata => 0..self.contents_begin,
+            Area::Contents => self.contents_begin..self.fragments,
+        }
+    }
+
+    /// What is known of an area.
+    pub(crate) fn searched(&mut self, area: Area) -> &mut Searched {
+        &mut self.areas[area as usize]
+    }
+}
+
+impl Searched {
     /// Where a search for runs of this length that begins at `from` can begin as well.
     pub(crate) fn search_from(&self, length: usize, from: u32) -> u32 {
         match self.without[length] {
@@ -105,8 +141,8 @@ impl Groups {
                 initialised_inodes: header.initialised_inodes,
                 initialised: PatchId::COMMITTED,
                 longest_run: u32::MAX,
-                fragment_sums: None,
-                without: Default::default(),
+                contents_begin: sb.contents_begin(header.group).min(header.fragments),
+                areas: Default::default(),
                 rotors: header.rotors,
                 first_free_inode_hint: 0,
                 contiguous_directories: 0,
@@ -129,8 +165,7 @@ impl Groups {
             g.free_fragments = counts.free_blocks * fragments_per_block + counts.free_fragments;
             g.free_blocks = counts.free_blocks;
             g.free_inodes = counts.free_inodes;
-            g.fragment_sums = None;
-            g.without = Default::default();
+            g.areas = Default::default();
             g.is_stale = true;
             self.free_fragments += u64::from(g.free_fragments);
             self.free_blocks += u64::from(counts.free_blocks);
@@ -161,7 +196,9 @@ impl Groups {
         g.free_blocks += count;
         if count > 0 {
             g.longest_run = u32::MAX;
-            g.without[WHOLE_BLOCKS] = Default::default();
+            for area in &mut g.areas {
+                area.without[WHOLE_BLOCKS] = Default::default();
+            }
         }
         self.free_blocks += u64::from(count);
     }
@@ -176,7 +213,12 @@ impl Groups {
         (was, is): (u8, u8),
     ) {
         let g = &mut self.list[group];
-        let Some(sums) = &mut g.fragment_sums else {
+        let area = match start < g.contents_begin {
+            true => Area::Metadata,
+            false => Area::Contents,
+        };
+        let known = g.searched(area);
+        let Some(sums) = &mut known.fragment_sums else {
             return;
         };
         let in_part = |free: &u8| *free != full_block(per_block);
@@ -190,7 +232,7 @@ impl Groups {
         }
         for (_, length) in Some(is).filter(in_part).into_iter().flat_map(fragment_runs) {
             sums[length as usize] += 1;
-            let (from, end) = &mut g.without[length as usize];
+            let (from, end) = &mut known.without[length as usize];
             if (*from..*end).contains(&start) {
                 *end = start;
             }
@@ -291,8 +333,11 @@ mod tests {
             initialised_inodes: 0,
             initialised: PatchId::COMMITTED,
             longest_run: u32::MAX,
-            fragment_sums: Some(Default::default()),
-            without: Default::default(),
+            contents_begin: 0,
+            areas: [Searched {
+                fragment_sums: Some(Default::default()),
+                ..Searched::default()
+            }; 2],
             rotors: Rotors::default(),
             first_free_inode_hint: 0,
             contiguous_directories: 0,
@@ -308,9 +353,9 @@ mod tests {
     #[test]
     fn what_was_searched_is_passed_over_until_it_changes() {
         let mut groups = group();
-        let at = |groups: &Groups, from| groups.list[0].search_from(3, from);
-        groups.list[0].note_without(3, 80, 160);
-        groups.list[0].note_without(3, 160, 240);
+        let at = |groups: &Groups, from| groups.list[0].areas[1].search_from(3, from);
+        groups.list[0].areas[1].note_without(3, 80, 160);
+        groups.list[0].areas[1].note_without(3, 160, 240);
         assert_eq!(
             [72, 80, 160, 232, 240].map(|from| at(&groups, from)),
             [72, 240, 240, 240, 240]
@@ -322,11 +367,11 @@ mod tests {
         groups.note_fragments(0, 160, PER_BLOCK, (0, 0b1110_0000));
         assert_eq!([80, 168].map(|from| at(&groups, from)), [160, 168]);
         // Known from elsewhere on: what was known before is forgotten.
-        groups.list[0].note_without(3, 400, 480);
+        groups.list[0].areas[1].note_without(3, 400, 480);
         assert_eq!([80, 400].map(|from| at(&groups, from)), [80, 480]);
-        groups.list[0].note_without(WHOLE_BLOCKS, 0, 80);
-        assert_eq!(groups.list[0].search_from(WHOLE_BLOCKS, 8), 80);
+        groups.list[0].areas[1].note_without(WHOLE_BLOCKS, 0, 80);
+        assert_eq!(groups.list[0].areas[1].search_from(WHOLE_BLOCKS, 8), 80);
         groups.give_blocks(0, 1);
-        assert_eq!(groups.list[0].search_from(WHOLE_BLOCKS, 8), 8);
+        assert_eq!(groups.list[0].areas[1].search_from(WHOLE_BLOCKS, 8), 8);
     }
 }

@@ -2,16 +2,18 @@
 //! a file's inode beside its directory's, its contents in whole blocks one behind the other, and
 //! its last fragments in a block that others have begun.
 
+use std::ops::Range;
+
 use backstitch_layout::{BlockNumber, Error, GroupNumber, InodeNumber, Step, Stop, Structure};
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Picks, Purpose, Space};
-use backstitch_unixfs::{Fault, Run, read_bits};
+use backstitch_unixfs::{Fault, Run, are_in_memory, read_bits};
 
 use crate::fault::InodeFault;
-use crate::format::group::{Derived, FRAGMENTS_MAX, offset};
+use crate::format::group::{FRAGMENTS_MAX, offset};
 use crate::format::{ROOT_INODE, Version};
 use crate::free::Free;
-use crate::groups::WHOLE_BLOCKS;
+use crate::groups::{Area, WHOLE_BLOCKS};
 use crate::kinds;
 use crate::rules::{Rule, wait_for_all};
 use crate::state::UfsFormat;
@@ -167,46 +169,60 @@ impl<const BIG: bool> UfsFormat<BIG> {
         from: u32,
         wanted: Wanted<'_>,
     ) -> Step<Option<u32>> {
-        let (g, per_block) = (&self.groups.list[group], self.sb.fragments_per_block);
-        let (Some(sums), true) = (g.fragment_sums, wanted.fragments < per_block) else {
-            return Ok(None);
-        };
         let all = self.block_bits(GroupNumber::at(group));
-        if !all
-            .block
-            .run(all.blocks)
-            .all(|block| v.peek(block).is_some())
-        {
+        if !are_in_memory(v, &all) {
             return Ok(None);
         }
-        let tightest = tightest(&sums, wanted.fragments, per_block);
-        let length = tightest.map_or(WHOLE_BLOCKS, |length| length as usize);
-        for range in [from..g.fragments, 0..from] {
-            let g = &self.groups.list[group];
-            let mut at = g.search_from(length, range.start);
-            let mut found = None;
-            while at < range.end && found.is_none() {
-                let (bits, base) = all.narrowed(at as usize, at as usize, self.sb.fragment_bytes);
-                let base = base as u32;
-                let bytes = read_bits(v, &bits)?;
-                let free = self.free_in(group, bytes.get(bits.first_byte..), base, wanted.picks);
-                let end = (base + free.map.len() as u32 * 8).min(range.end);
-                found = match tightest {
-                    Some(tightest) => free.tail(1 << tightest, tightest, at..end),
-                    None => free.blocks(wanted.fragments, at..end),
-                };
-                at = end;
-            }
-            // What is picked already may be given up yet.
-            if wanted.picks.0.is_empty() {
-                let end = found.map_or(range.end, |(at, _)| at - at % per_block);
-                self.groups.list[group].note_without(length, range.start, end);
-            }
-            if let Some((at, _)) = found {
-                return Ok(Some(at));
+        for area in areas_for(wanted.purpose) {
+            let g = &mut self.groups.list[group];
+            let Some(sums) = g.searched(area).fragment_sums else {
+                return Ok(None);
+            };
+            let tightest = tightest(&sums, wanted.fragments, self.sb.fragments_per_block);
+            for range in from_on(g.range_of(area), from) {
+                let found = self.tail_in(v, group, (area, range), (tightest, wanted))?;
+                if found.is_some() {
+                    return Ok(found);
+                }
             }
         }
         Ok(None)
+    }
+
+    /// The first place in a range of an area that is in the tightest run, or a whole block if there
+    /// is no such run.
+    fn tail_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        group: usize,
+        (area, range): (Area, Range<u32>),
+        (tightest, wanted): (Option<u32>, Wanted<'_>),
+    ) -> Step<Option<u32>> {
+        let all = self.block_bits(GroupNumber::at(group));
+        let length = tightest.map_or(WHOLE_BLOCKS, |length| length as usize);
+        let known = self.groups.list[group].searched(area);
+        let mut at = known.search_from(length, range.start);
+        let mut found = None;
+        while at < range.end && found.is_none() {
+            let (bits, base) = all.narrowed(at as usize, at as usize, self.sb.fragment_bytes);
+            let base = base as u32;
+            let bytes = read_bits(v, &bits)?;
+            let free = self.free_in(group, bytes.get(bits.first_byte..), base, wanted.picks);
+            let end = (base + free.map.len() as u32 * 8).min(range.end);
+            found = match tightest {
+                Some(tightest) => free.tail(1 << tightest, tightest, at..end),
+                None => free.blocks(wanted.fragments, at..end),
+            };
+            at = end;
+        }
+        // What is picked already may be given up yet.
+        if wanted.picks.0.is_empty() {
+            let per_block = self.sb.fragments_per_block;
+            let end = found.map_or(range.end, |(at, _)| at - at % per_block);
+            let known = self.groups.list[group].searched(area);
+            known.note_without(length, range.start, end);
+        }
+        Ok(found.map(|(at, _)| at))
     }
 
     /// The free fragments of a group, of whose map there is a part that begins with a fragment.
@@ -240,43 +256,32 @@ impl<const BIG: bool> UfsFormat<BIG> {
         if self.is_run_free(v, group, from, wanted)? {
             return Ok(Some((from, wanted.fragments)));
         }
-        if let Some(at) = self.tail_by_blocks(v, group, from, wanted)? {
+        let is_tail = wanted.fragments < self.sb.fragments_per_block;
+        if is_tail && let Some(at) = self.tail_by_blocks(v, group, from, wanted)? {
             return Ok(Some((at, wanted.fragments)));
         }
         let bytes = read_bits(v, &bits)?;
         let free = self.free_in(group, bytes.get(bits.first_byte..), 0, wanted.picks);
-        let end = free.fragments;
-        Ok(if wanted.fragments < free.per_block {
-            // A place that others have begun first, the tightest one; then a whole block.
-            let sums = &mut self.groups.list[group].fragment_sums;
-            let sums = sums.get_or_insert_with(|| {
-                Derived::of(&self.sb, free.map, free.fragments).fragment_sums
+        if is_tail {
+            let g = &mut self.groups.list[group];
+            let areas = areas_for(wanted.purpose).into_iter();
+            let found = areas.filter_map(|area| {
+                let range = g.range_of(area);
+                let sums = &mut g.searched(area).fragment_sums;
+                let sums = sums.get_or_insert_with(|| free.sums(range.clone()));
+                tail_in_map(&free, from_on(range, from), sums, wanted.fragments)
             });
-            let tightest = tightest(sums, wanted.fragments, free.per_block);
-            let lengths = u8::MAX << wanted.fragments;
-            let tail = |range| free.tail(lengths, tightest?, range);
-            let behind = tail(from..end);
-            let found = match behind.filter(|(_, len)| Some(*len) == tightest) {
-                Some(found) => Some(found),
-                None => [behind, tail(0..from)]
+            return Ok(found.map(|at| (at, wanted.fragments)).next());
+        }
+        let behind = free.blocks(wanted.fragments, from..free.fragments);
+        Ok(match behind.filter(|(_, len)| *len == wanted.fragments) {
+            Some(found) => Some(found),
+            None => {
+                let before = free.blocks(wanted.fragments, 0..from);
+                [before, behind]
                     .into_iter()
                     .flatten()
-                    .min_by_key(|(_, len)| *len),
-            };
-            (found.map(|(at, _)| (at, wanted.fragments)))
-                .or_else(|| free.blocks(wanted.fragments, from..end))
-                .or_else(|| free.blocks(wanted.fragments, 0..from))
-        } else {
-            let behind = free.blocks(wanted.fragments, from..end);
-            match behind.filter(|(_, len)| *len == wanted.fragments) {
-                Some(found) => Some(found),
-                None => {
-                    let before = free.blocks(wanted.fragments, 0..from);
-                    [before, behind]
-                        .into_iter()
-                        .flatten()
-                        .max_by_key(|(_, len)| *len)
-                }
+                    .max_by_key(|(_, len)| *len)
             }
         })
     }
@@ -289,11 +294,11 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let first = self.sb.group_start(number);
         let data = self.sb.group_data(number);
         let counted = |place: u64| place.saturating_sub(first) as u32;
-        let contents = counted(data) + self.sb.metadata_fragments();
         let (g, behind_metadata) = (
             &self.groups.list[group],
             wanted.purpose == Purpose::Contents,
         );
+        let contents = g.contents_begin;
         let from = match wanted.goal {
             // Nothing of it is in the group yet.
             Some(goal) if goal.0 == data && behind_metadata => contents,
@@ -500,6 +505,47 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let by_files = self.sb.inodes_per_group / raw.fs_avgfpdir.max(1);
         (free / each).min(255).min(by_files.into()).max(1) as u32
     }
+}
+
+/// The areas of a group in the order in which a place for something is looked for in them.
+///
+/// Last fragments go where others have begun a block, and the next directory would go there too.
+/// Mixed, they would spread the directories, each of which is a read for whoever walks through the
+/// tree.
+fn areas_for(purpose: Purpose) -> [Area; 2] {
+    match purpose {
+        Purpose::Contents => [Area::Contents, Area::Metadata],
+        Purpose::Metadata => [Area::Metadata, Area::Contents],
+    }
+}
+
+/// The two parts of a range, that from a place on first; the whole range if the place is not in it.
+fn from_on(range: Range<u32>, place: u32) -> [Range<u32>; 2] {
+    let from = match range.contains(&place) {
+        true => place,
+        false => range.start,
+    };
+    [from..range.end, range.start..from]
+}
+
+/// A place for last fragments: one that others have begun, the tightest one; then a whole block.
+fn tail_in_map(
+    free: &Free<'_>,
+    ranges: [Range<u32>; 2],
+    sums: &[u32; FRAGMENTS_MAX],
+    fragments: u32,
+) -> Option<u32> {
+    let tightest = tightest(sums, fragments, free.per_block);
+    let tails = ranges.clone().map(|range| {
+        let lengths = u8::MAX << fragments;
+        tightest.and_then(|tightest| free.tail(lengths, tightest, range))
+    });
+    // Of two that are as long the first one.
+    let tail = tails.into_iter().flatten().min_by_key(|(_, len)| *len);
+    let mut blocks = ranges
+        .into_iter()
+        .filter_map(|range| free.blocks(fragments, range));
+    tail.or_else(|| blocks.next()).map(|(at, _)| at)
 }
 
 /// The length of the shortest run of free fragments, in blocks that are partly used, into which so

@@ -185,9 +185,12 @@ impl<const BIG: bool> Space for UfsFormat<BIG> {
         self.left_of_section(logical)
     }
 
-    /// Directories lie among files.
-    fn directories_end(&self, _block: BlockNumber) -> Option<BlockNumber> {
-        None
+    /// The end of what is kept for metadata, for a fragment that lies before it in its group.
+    fn directories_end(&self, block: BlockNumber) -> Option<BlockNumber> {
+        let group = self.sb.group_of(block.0);
+        let contents = self.groups.list.get(group.index())?.contents_begin;
+        let end = BlockNumber(self.sb.group_start(group) + u64::from(contents));
+        (block < end).then_some(end)
     }
 
     fn pick_run(

@@ -73,7 +73,7 @@ pub use fault::Fault;
 pub use index::corrupt_directory;
 pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
 pub use map::Growth;
-pub use space::{checked_block, checked_run, read_bits};
+pub use space::{are_in_memory, checked_block, checked_run, read_bits};
 pub use state::UnixFs;
 pub use state::patches::PatchIds;
 pub use state::reclaim::Reclaim;

@@ -235,7 +235,7 @@ pub fn read_bits<'v>(v: &'v mut Volume<'_>, bits: &Bits) -> Step<Cow<'v, [u8]>> 
 }
 
 /// Whether all blocks of a group's bits are in memory.
-pub(crate) fn are_in_memory(v: &Volume<'_>, bits: &Bits) -> bool {
+pub fn are_in_memory(v: &Volume<'_>, bits: &Bits) -> bool {
     bits.block
         .run(bits.blocks)
         .all(|block| v.peek(block).is_some())

@@ -7,7 +7,7 @@ use backstitch_layout::{FileType, InodeNumber, NewInode};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::Operation;
 use backstitch_store::Optimisations;
-use backstitch_ufs::format::Superblock;
+use backstitch_ufs::format::{Inode, Superblock};
 
 /// Options of an image of this type, with fragments of this size.
 pub(crate) fn image((kind, fragment_bytes): (&str, u32)) -> ImageOptions {
@@ -68,4 +68,14 @@ pub(crate) fn open(fork: Fork, ordering: Ordering) -> Mount {
 pub(crate) fn superblock_of(fork: &Fork) -> Superblock {
     let device = ForkDevice::new(fork.clone());
     backstitch_ufs::read_superblock(&device).expect("it has one")
+}
+
+/// An inode on the disk, and the fragment that it is in.
+pub(crate) fn inode_on_disk(mount: &Mount, inode: InodeNumber) -> (u64, Inode) {
+    let fork = mount.fork();
+    let sb = superblock_of(&fork);
+    let (fragment, offset) = sb.inode_place(inode);
+    let at = fragment as usize * sb.fragment_bytes as usize + offset;
+    let parsed = Inode::parse(sb.version, sb.order, &fork.to_bytes()[at..]);
+    (fragment, parsed.unwrap())
 }

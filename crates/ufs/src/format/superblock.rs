@@ -444,6 +444,14 @@ impl Superblock {
         kept - kept % self.fragments_per_block
     }
 
+    /// Where contents of files begin in a group, counted in it: behind what is kept for metadata.
+    pub fn contents_begin(&self, group: GroupNumber) -> u32 {
+        let data = self
+            .group_data(group)
+            .saturating_sub(self.group_start(group));
+        data as u32 + self.metadata_fragments()
+    }
+
     /// The fragments of the summary array.
     pub fn summary_fragments(&self) -> Range<u64> {
         let length = self.summary_bytes.div_ceil(self.fragment_bytes);

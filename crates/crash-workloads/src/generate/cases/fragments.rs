@@ -139,7 +139,7 @@ fn borders() -> Vec<String> {
     scripts
 }
 
-/// Directories of several fragments. If a file is behind them they move as they grow. What is done
+/// Directories of several fragments. If another one is behind them they move as they grow. What is done
 /// to their older names shows only after that.
 fn directories() -> Vec<String> {
     let names = |range: std::ops::Range<usize>| -> String {
@@ -157,7 +157,7 @@ fn directories() -> Vec<String> {
         );
         let grown = names(made..more);
         scripts.push(format!("{start}sync;; {grown}fsync B; creat A/h; fsync A"));
-        let start = format!("{start}creat B/f; write B/f 0 1500; sync;; ");
+        let start = format!("{start}mkdir B/n; creat B/f; write B/f 0 1500; sync;; ");
         for steps in [
             "unlink B/x; work",
             "unlink B/x; fsync B",

@@ -4,6 +4,7 @@ mod ablate;
 mod canaries;
 mod cases;
 mod drives;
+mod effort;
 mod graph;
 mod groups;
 mod guided;

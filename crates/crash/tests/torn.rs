@@ -1,5 +1,6 @@
 //! Torn blocks: order between the sectors of a block prevents what order between blocks cannot.
 
+use crate::effort;
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
 };
@@ -27,7 +28,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         whole_every: 64,
         in_use_every: 64,
         most_states: u64::MAX,
-        most_states_each: 20_000,
+        most_states_each: effort::bound(20_000),
         most_failures: 1,
         threads: 2,
     }
@@ -103,7 +104,7 @@ fn single_operations_and_random_ones_stand_torn_blocks() {
             // Crashes inside the recovery are left out under `sync`: a rename over an empty
             // directory fails there whether blocks are torn or not.
             whole_every: if ordering == Ordering::SYNC { 0 } else { 64 },
-            most_states_each: 2_000,
+            most_states_each: effort::bound(2_000),
             ..campaign(workloads)
         };
         assert_nothing(&campaign, &format!("{ordering}, blocks of {block_bytes}"));
@@ -116,7 +117,7 @@ fn a_journal_needs_no_order_between_sectors() {
     for mode in [Ordering::JOURNAL_ORDERED, Ordering::JOURNAL_FULL] {
         let campaign = Campaign {
             ordering: mode,
-            most_states_each: 1_000,
+            most_states_each: effort::bound(1_000),
             ..campaign(generate::random(8, 3))
         };
         assert_nothing(&campaign, &format!("{}", campaign.ordering));

@@ -1,6 +1,7 @@
 //! The papers' systems that order writes without a log: what a power cut leaves is as they promise,
 //! and each of their rules is found to be needed.
 
+use crate::effort;
 use backstitch_crash::{Campaign, Results, Without, Workload, generate, script, standard};
 use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::Rule;
@@ -34,9 +35,10 @@ fn explored(
 
 #[test]
 fn no_power_cut_leaves_what_they_do_not_promise() {
-    for ordering in MECHANISMS {
+    for (number, ordering) in MECHANISMS.into_iter().enumerate() {
         let mut workloads = generate::ace(1);
         workloads.extend(generate::random(12, 3));
+        let workloads = effort::part(workloads, number);
         let results = explored(ordering, workloads, 40, None).expect("the engine gets through");
         if let Some(failure) = results.failures.first() {
             let script = script(failure.operations());

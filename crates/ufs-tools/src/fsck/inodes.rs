@@ -7,7 +7,7 @@ use backstitch_layout::tools::Findings;
 use backstitch_layout::{FileType, GroupNumber, InodeNumber};
 use backstitch_ufs::format::directory::{CHUNK_BYTES, type_code};
 use backstitch_ufs::format::inode::{POINTERS, SYMLINK_MAX};
-use backstitch_ufs::format::{Inode, ROOT_INODE, SECTOR_BYTES, Superblock, Version};
+use backstitch_ufs::format::{Inode, ROOT_INODE, SECTOR_BYTES, Superblock, Version, attributes};
 
 /// Looks at all inodes.
 pub(super) fn scan<S: Source + ?Sized>(
@@ -270,6 +270,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             });
             return Ok(());
         }
+        let (mut area, mut is_whole) = (Vec::new(), true);
         for (index, pointer) in inode.attribute_pointers.into_iter().enumerate() {
             let start = index as u64 * block;
             let rest = bytes.saturating_sub(start).min(block);
@@ -280,11 +281,22 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
                     self.add(Code::XattrInodeInvalid, Location::inode(number), || {
                         format!("block {index} of its attributes does not fit its size")
                     });
+                    is_whole = false;
                 }
                 (pointer, fragments) => {
-                    self.claim(number, POINTERS + index, pointer, fragments);
+                    is_whole &= self.claim(number, POINTERS + index, pointer, fragments);
+                    if is_whole {
+                        let mut scratch = Vec::new();
+                        let bytes = self.context.bytes(pointer, rest as usize, &mut scratch)?;
+                        area.extend_from_slice(bytes);
+                    }
                 }
             }
+        }
+        if is_whole && let Err(fault) = attributes::parse(inode.order, &area) {
+            self.add(Code::XattrInodeInvalid, Location::inode(number), || {
+                format!("of its attributes {fault}")
+            });
         }
         Ok(())
     }

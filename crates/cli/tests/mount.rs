@@ -403,7 +403,8 @@ fn memory_that_a_burst_of_changes_took_goes_back_to_the_host() {
     }
     // Removals are written after 30 seconds, and beside other tests the writer has its turn late.
     let limit = Duration::from_secs(180);
-    wait_within(limit, || resident_bytes() < most / 2);
+    // What goes bit by bit is given back from 64 MiB on; less may stay with the daemon.
+    wait_within(limit, || resident_bytes() + (56 << 20) < most);
     mount.down();
 }
 

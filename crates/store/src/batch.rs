@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backstitch_device::{Buffer, WriteRequest};
 use backstitch_patch::{BlockId, PatchId, Version, Wanted};
+use rustc_hash::FxHashMap;
 
 use crate::kind::VolumeId;
 use crate::queue::Part;
@@ -83,8 +84,8 @@ pub struct Batch {
     /// Where order is kept by the device's queue: the blocks on their way that each of `units` has
     /// to follow.
     pub(crate) chains: Vec<(BlockId, Vec<BlockId>)>,
-    /// There, the [level](Store::levels) of each of `writes`.
-    pub(crate) levels: Vec<u32>,
+    /// There, the [levels](Store::levels) of `slots`. Each of `writes` is of one level.
+    pub(crate) levels: FxHashMap<u32, u32>,
 }
 
 impl Batch {
@@ -479,19 +480,19 @@ impl Store {
             number: self.batches,
             parts_left: None,
             chains,
-            levels: Vec::new(),
+            levels: FxHashMap::default(),
         };
-        // Where the last request ends, and how long it is.
-        let (mut end_bytes, mut len_bytes) = (0, 0);
+        // Where the last request ends, how long it is, and its level.
+        let (mut end_bytes, mut len_bytes, mut last_level) = (0, 0, 0);
         for (index, at, data) in pieces {
             let key = self.slots[index as usize].key;
             let block_bytes = u64::from(self.block_bytes(key.volume));
             let offset_bytes = key.block * block_bytes + u64::from(at);
             let level = level_of(&index);
             let is_new = (batch.writes.last()).is_none_or(|(volume, _)| *volume != key.volume);
-            if is_new || batch.levels.last() != Some(&level) {
+            if is_new || level != last_level {
                 batch.writes.push((key.volume, Vec::new()));
-                batch.levels.push(level);
+                last_level = level;
             }
             let Some((_, requests)) = batch.writes.last_mut() else {
                 continue;
@@ -516,6 +517,7 @@ impl Store {
                 }
             }
         }
+        batch.levels = levels;
         batch
     }
 

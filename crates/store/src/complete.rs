@@ -26,8 +26,7 @@ impl Store {
             levels,
             ..
         } = batch;
-        let level_of_slot = self.levels(&chains);
-        let level_of = |slot: u32| level_of_slot.get(&slot).copied().unwrap_or(0);
+        let level_of = |slot: u32| levels.get(&slot).copied().unwrap_or(0);
         let place_of = |slot: u32| (level_of(slot), self.slots[slot as usize].key);
         let place_of_unit = |unit: BlockId| place_of(self.numbering.slot_of(unit));
         let mut chains: FxHashMap<BlockId, Vec<BlockId>> = chains.into_iter().collect();
@@ -35,7 +34,9 @@ impl Store {
         units.sort_unstable_by_key(|unit| place_of_unit(*unit));
         let (mut slots, mut units) = (slots.into_iter().peekable(), units.into_iter().peekable());
         let mut parts: Vec<Batch> = Vec::new();
-        for ((volume, requests), level) in writes.into_iter().zip(levels) {
+        for (volume, requests) in writes {
+            // It begins with a slot that none before has a part of.
+            let level = slots.peek().map_or(0, |slot| level_of(*slot));
             let block_bytes = u64::from(self.block_bytes(volume));
             for request in requests {
                 let end_bytes = request.offset_bytes + request.len_bytes();
@@ -61,7 +62,7 @@ impl Store {
                         number,
                         parts_left: None,
                         chains: own_chains,
-                        levels: Vec::new(),
+                        levels: FxHashMap::default(),
                     }),
                 }
             }

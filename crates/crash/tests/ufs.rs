@@ -1,6 +1,6 @@
 //! UFS: which images are trusted that were not unmounted, and how they are recovered.
 
-use crate::ufs_use::{image, make, make_file, new, open, superblock_of};
+use crate::ufs_use::{image, make, make_file, new, open, pending, superblock_of};
 use backstitch_crash::{Campaign, Fork, ImageOptions, Without, Workload, parse_script, standard};
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
@@ -19,7 +19,7 @@ use backstitch_ufs::format::superblock::offset::{
 use backstitch_ufs::format::superblock::{
     FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, FLAG_TRIM, FLAG_UNCLEAN,
 };
-use backstitch_ufs::format::{CylinderGroup, Inode, OnDisk, RawInode2};
+use backstitch_ufs::format::{CylinderGroup, Inode, OnDisk, RawInode2, attributes};
 use backstitch_ufs::rules::Rule;
 
 /// Both versions, with both sizes of fragments; a block has eight.
@@ -96,6 +96,15 @@ fn attributes_stay_with_their_inode() {
         raw.di_extsize = bytes as u32;
         raw.di_extb = [before.di_db[0], before.di_db[1]];
         image.write(at, &raw.to_bytes(sb.order)).unwrap();
+        // One attribute, up to where no further one has room.
+        let value = vec![7; bytes / 8 * 8 - 8];
+        let encoded = attributes::encode(sb.order, 1, b"n", &value);
+        assert_eq!(encoded.len(), bytes / 8 * 8);
+        let blocks = encoded.chunks(sb.block_bytes as usize);
+        for (place, part) in raw.di_extb.into_iter().zip(blocks) {
+            let at = place * u64::from(sb.fragment_bytes);
+            image.write(at, part).unwrap();
+        }
         let recovered = recover(image);
         let found = recovered.to_bytes()[at as usize..][..RawInode2::SIZE].to_vec();
         let after = Inode::parse(sb.version, sb.order, &found).unwrap();
@@ -446,13 +455,9 @@ fn writes_new_inodes(image: Fork) -> bool {
     while next(&mut mount) + sb.inodes_per_block <= first {}
     let (fragment, _) = sb.inode_place(InodeNumber(first));
     let fragments = BlockNumber(fragment).run(sb.fragments_per_block.into());
-    let asked = mount.look(|_, v, _| {
-        let mut pending = Vec::new();
-        let all = fragments.clone();
-        all.for_each(|fragment| v.pending(fragment, &mut pending));
-        Ok(!pending.is_empty())
-    });
-    let writes = asked.unwrap();
+    let writes = fragments
+        .into_iter()
+        .any(|f| !pending(&mut mount, f).is_empty());
     mount.unmount(&mut Nobody).unwrap();
     assert!(initialised_inodes(&mount.fork(), GroupNumber(0)) > first);
     writes

@@ -1,10 +1,10 @@
 //! UFS: an indirect block lies in several fragments, each of which is written by itself.
 
-use crate::ufs_use::{image, inode_on_disk, make, open};
+use crate::ufs_use::{image, inode_on_disk, make, open, pending, write};
 use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::{Allocate, BlockNumber, FileType};
 use backstitch_mechanisms::Ordering;
-use backstitch_ordering::{Operation, PatchId};
+use backstitch_ordering::Operation;
 use backstitch_ufs::format::inode::DIRECT_POINTERS;
 
 /// Both versions with the size of a fragment, and how many pointers that holds.
@@ -15,15 +15,6 @@ const IMAGES: [((&str, u32), u64); 4] = [
     (("ufs2", 1024), 128),
 ];
 
-fn pending(mount: &mut Mount, block: BlockNumber) -> Vec<PatchId> {
-    let asked = mount.look(|_, v, _| {
-        let mut pending = Vec::new();
-        v.pending(block, &mut pending);
-        Ok(pending)
-    });
-    asked.unwrap()
-}
-
 /// Two blocks are taken out of a file whose pointers lie on both sides of a border between fragments.
 /// Once that is written, as far as the blocks wait for it to be free, neither pointer may be on its
 /// way any more: it would lead to a free block, which soon is another file's.
@@ -33,14 +24,7 @@ fn no_fragment_leads_to_what_is_free(of: (&str, u32), pointers: u64) {
     let block_bytes = 8 * u64::from(of.1);
     let start = (DIRECT_POINTERS as u64 + pointers - 1) * block_bytes;
     // The third one keeps the indirect block.
-    let contents = vec![7; 3 * block_bytes as usize];
-    let mut done = 0;
-    while done < contents.len() {
-        let written = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
-            fs.write(v, file, start + done as u64, &contents[done..], now)
-        });
-        done += written.unwrap();
-    }
+    write(&mut mount, file, start, 3 * block_bytes as usize);
     mount.drain(&mut Nobody).unwrap();
     // Without what is only about to be freed.
     let free = |mount: &Mount| mount.fs.statistics().free_in_whole_blocks;

@@ -3,9 +3,9 @@
 use backstitch_crash::{Fork, ForkDevice, ImageOptions};
 use backstitch_crash_core::mount::{Engine, Mount, Nobody};
 use backstitch_formats::Layout;
-use backstitch_layout::{FileType, InodeNumber, NewInode};
+use backstitch_layout::{BlockNumber, FileType, InodeNumber, NewInode};
 use backstitch_mechanisms::Ordering;
-use backstitch_ordering::Operation;
+use backstitch_ordering::{Operation, PatchId};
 use backstitch_store::Optimisations;
 use backstitch_ufs::format::{Inode, Superblock};
 
@@ -43,15 +43,30 @@ pub(crate) fn make(mount: &mut Mount, file_type: FileType, name: &[u8]) -> Inode
 /// Makes a file of this size in the root.
 pub(crate) fn make_file(mount: &mut Mount, name: &[u8], bytes: usize) -> InodeNumber {
     let inode = make(mount, FileType::Regular, name);
+    write(mount, inode, 0, bytes);
+    inode
+}
+
+/// Writes so many bytes into a file.
+pub(crate) fn write(mount: &mut Mount, inode: InodeNumber, at: u64, bytes: usize) {
     let contents = vec![7; bytes];
     let mut done = 0;
     while done < bytes {
         let written = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
-            fs.write(v, inode, done as u64, &contents[done..], now)
+            fs.write(v, inode, at + done as u64, &contents[done..], now)
         });
         done += written.unwrap();
     }
-    inode
+}
+
+/// What of a fragment is not on the disk.
+pub(crate) fn pending(mount: &mut Mount, fragment: BlockNumber) -> Vec<PatchId> {
+    let asked = mount.look(|_, v, _| {
+        let mut pending = Vec::new();
+        v.pending(fragment, &mut pending);
+        Ok(pending)
+    });
+    asked.unwrap()
 }
 
 /// Mounts an image.

@@ -139,8 +139,8 @@ fn borders() -> Vec<String> {
     scripts
 }
 
-/// Directories of several fragments. If another one is behind them they move as they grow. What is done
-/// to their older names shows only after that.
+/// Directories of several fragments. If another one is behind them they move as they grow. What is
+/// done to their older names shows only after that.
 fn directories() -> Vec<String> {
     let names = |range: std::ops::Range<usize>| -> String {
         range

@@ -103,7 +103,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// The bits among which an inode's is, and which it is.
-    fn bit_of_inode(&self, inode: InodeNumber) -> (Bits, usize) {
+    pub(crate) fn bit_of_inode(&self, inode: InodeNumber) -> (Bits, usize) {
         let group = self.format.group_of_inode(inode);
         let bit = inode - self.format.group_first_inode(group);
         (self.format.inode_bits(group), bit as usize)
@@ -128,6 +128,8 @@ impl<F: Format> UnixFs<F> {
             };
             let (bits, first) = self.bit_of_inode(inode);
             let end = (first + in_block).min(self.format.inodes_per_group() as usize);
+            let (bits, base) = bits.narrowed(first, end, self.format.block_size());
+            let (first, end) = (first - base, end - base);
             let is_unused = |bytes: &[u8]| {
                 bits.marks(bytes).first_used(first, end).is_none()
                     || !holds(Rule::TableBlockForgottenOnlyIfUnused)

@@ -50,8 +50,8 @@ impl<F: Format> UnixFs<F> {
         self.spares.of_group(group)?.front().copied()
     }
 
-    /// A file was made: marks inodes ahead for the next ones. Their bitmap is in memory, or it is
-    /// left for the next time.
+    /// A file was made: marks inodes ahead for the next ones. The block of the map that holds its
+    /// bit is in memory, or it is left for the next time.
     pub(crate) fn note_made(&mut self, v: &mut Volume<'_>, inode: InodeNumber, now: Timestamp) {
         let is_expected = self.spares.expected.holds();
         self.spares.expected.note_done(now);
@@ -62,11 +62,10 @@ impl<F: Format> UnixFs<F> {
         let left = self.spares.of_group(group).map_or(0, VecDeque::len);
         let is_room = left > 0 || self.spares.groups.len() < GROUPS_MAX;
         let most = SPARES_MAX.min(self.format.free_inodes_in(group) / FREE_PER_SPARE) as usize;
-        if 4 * left >= most
-            || !is_room
-            || !self.can_look_ahead(v)
-            || !are_in_memory(v, &self.format.inode_bits(group))
-        {
+        // The next ones are beside it. A group's map may have other blocks, which nobody reads.
+        let (bits, bit) = self.bit_of_inode(inode);
+        let (bits, _) = bits.narrowed(bit, bit, self.format.block_size());
+        if 4 * left >= most || !is_room || !self.can_look_ahead(v) || !are_in_memory(v, &bits) {
             return;
         }
         for _ in left..most {

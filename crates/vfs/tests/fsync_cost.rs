@@ -3,9 +3,12 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use crate::support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
-use backstitch_device::{FaultCounts, Loss, SlowFlushDevice};
-use backstitch_vfs::{FileType, RenameMode};
+use crate::support::{Disk, check, mount, new_image, new_inode, options, read_all, write_new};
+use backstitch_device::{FaultCounts, Loss, MemoryDevice, SlowFlushDevice};
+use backstitch_formats::named;
+use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs};
+use backstitch_mechanisms::Ordering;
+use backstitch_vfs::{Engine, FileType, RenameMode};
 
 /// The device's requests between two moments.
 fn between(before: FaultCounts, after: FaultCounts) -> (u64, u64) {
@@ -16,7 +19,7 @@ fn between(before: FaultCounts, after: FaultCounts) -> (u64, u64) {
 /// of the fsync.
 fn cost(
     disk: &Disk,
-    engine: &backstitch_vfs::Engine,
+    engine: &Engine,
     change: impl FnOnce() -> backstitch_vfs::InodeNumber,
 ) -> (u64, u64) {
     let inode = change();
@@ -72,7 +75,7 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
 /// before. Returns the flushes for each.
 fn flushed_files(
     disk: &Disk,
-    engine: &backstitch_vfs::Engine,
+    engine: &Engine,
     directory: backstitch_vfs::InodeNumber,
     replaces: bool,
 ) -> Vec<u64> {
@@ -138,6 +141,35 @@ fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     assert_eq!(free_before - free, FILES as u64 + 2);
     engine.unmount().unwrap();
     assert!(check(&*disk.memory).is_clean());
+}
+
+/// The same on UFS2 where the map of a group's inodes takes several blocks, of which one is read.
+#[test]
+fn new_files_take_two_flushes_each_beside_a_long_map_of_inodes() {
+    let (ufs2, _) = named("ufs2").unwrap();
+    let image = MemoryDevice::new(64 << 20);
+    let mkfs = Mkfs {
+        block_size: Some(8192),
+        fragment_size: Some(1024),
+        inodes: Some(60_000),
+        ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
+    };
+    ufs2.make(&mkfs, &image).unwrap();
+    let disk = Disk::new(image.snapshot(), Loss::Half);
+    let device = disk.fault.clone();
+    let engine = Engine::mount(device, ufs2.layout(), &options(Ordering::SOFT)).unwrap();
+    let directory = engine.create(engine.root(), b"mail", &new_inode(FileType::Directory));
+    let directory = directory.unwrap().inode;
+
+    // Before the first fsync nothing was marked ahead.
+    let flushes = flushed_files(&disk, &engine, directory, false);
+    assert!(flushes[0] >= 3);
+    assert_mostly(&flushes[1..], 2);
+
+    engine.unmount().unwrap();
+    let source = DeviceSource(&*disk.memory);
+    let report = ufs2.check(&source, &CheckOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
 }
 
 /// Also for blocks behind an indirect block: that moves to another place, and the inode points

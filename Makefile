@@ -16,7 +16,7 @@ build: ## Build the backstitch command
 run: run-deps build ## A power cut in the middle of unpacking a source tree, with and without soft updates (2 minutes)
 	BACKSTITCH_BIN=$(BACKSTITCH) scripts/demo.sh
 
-test: deps build ## Everything a change needs (10 to 25 minutes on 2 cores)
+test: deps build ## Everything a change needs (10 to 20 minutes on 2 cores)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/test.sh
 
 test-posix: deps build ## pjdfstest with pauses of a second, on our mount and the kernel's (needs root, 4 minutes)

@@ -1,15 +1,27 @@
 #!/bin/sh
-# Runs every test that a change must pass. Tests that drive the command from outside mostly wait for mounts and foreign tools.
-# So they run at the same time as the tests of the crates, whose output comes after theirs.
+# Runs every test that a change must pass, in three parts at the same time. Those that drive the command from outside mostly wait for
+# mounts and foreign tools; the explorer's and the papers' tests compute; the third part is all others. The first one's output is shown
+# as it comes, that of the two others after it.
 set -eu
 cd "$(dirname "$0")/.."
 
 # What is kept for the next build by a part of a crate costs a first build a third of its time, and gigabytes.
 export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 
-# Both halves are built with the features of the whole workspace, so a single build is enough.
+# All parts are built with the features of the whole workspace, so a single build is enough.
 cargo test --workspace --locked --no-run
-end_to_end=$(sed -n '/^\[\[test\]\]/{n;s/^name = "\(.*\)"$/--test \1/p;}' tests/Cargo.toml)
+computing="--test crash --test papers"
+targets() {
+    cargo metadata --no-deps --locked --format-version 1 | python3 -c '
+import json, sys
+is_wanted = lambda package: (package["name"] == "backstitch-tests") == (sys.argv[1] == "end-to-end")
+packages = filter(is_wanted, json.load(sys.stdin)["packages"])
+names = {t["name"] for p in packages for t in p["targets"] if t["kind"] == ["test"]} - set(sys.argv[2:])
+print(*(f"--test {name}" for name in sorted(names)))' "$@"
+}
+end_to_end=$(targets end-to-end)
+# shellcheck disable=SC2086
+others="--lib --bins --examples $(targets crates $computing)"
 
 # Root's images are in memory, unless TMPDIR says where, or memory is scarce. The tests judge what reaches the device and do not need
 # the time that flushing it takes. `make soak` has images on a disk. It is no part of /dev: guests and namespaces have one of their own.
@@ -25,11 +37,12 @@ if [ -z "${TMPDIR:-}" ] && [ "$(id -u)" -eq 0 ] && [ "${available_kib:-0}" -gt 8
     fi
 fi
 
-output=$(mktemp)
-crates=
+output=$(mktemp -d)
+running=
 cleanup() {
-    rm -f "$output"
-    [ -z "$crates" ] || kill "$crates" 2>/dev/null || :
+    rm -rf "$output"
+    # shellcheck disable=SC2086 # one argument for each process
+    [ -z "$running" ] || kill $running 2>/dev/null || :
     if [ -n "$memory" ]; then
         # Lazily, if a test was interrupted and left something below.
         umount "$memory" 2>/dev/null || umount -l "$memory"
@@ -39,13 +52,22 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-cargo test --workspace --exclude backstitch-tests --locked --no-fail-fast >"$output" 2>&1 &
-crates=$!
-failed=0
-# shellcheck disable=SC2086 # one argument for each name
-cargo test --workspace --locked --no-fail-fast $end_to_end || failed=1
-wait "$crates" || failed=1
-crates=
-cat "$output"
+cargo="cargo test --workspace --locked --no-fail-fast"
+# Each is one argument for each word.
+# shellcheck disable=SC2086
+{
+    $cargo $computing >"$output/computing" 2>&1 &
+    running=$!
+    $cargo $others >"$output/others" 2>&1 &
+    running="$running $!"
+    failed=0
+    $cargo $end_to_end || failed=1
+    $cargo --doc || failed=1
+}
+for process in $running; do
+    wait "$process" || failed=1
+done
+running=
+cat "$output/computing" "$output/others"
 [ "$failed" -eq 0 ] || echo "Some tests failed: look for 'FAILED' above." >&2
 exit "$failed"

@@ -14,9 +14,9 @@ impl Contents {
     /// The buffer for a seed: noise, in which no two blocks are alike.
     pub(crate) fn new(seed: u64) -> Contents {
         let mut random = Random::new(seed, 1);
-        let mut pool = Vec::with_capacity(POOL_BYTES);
-        while pool.len() < POOL_BYTES {
-            pool.extend_from_slice(&random.next().to_le_bytes());
+        let mut pool = vec![0; POOL_BYTES];
+        for word in pool.chunks_exact_mut(8) {
+            word.copy_from_slice(&random.next().to_le_bytes());
         }
         Contents { pool }
     }

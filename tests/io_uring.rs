@@ -4,7 +4,7 @@
 //!
 //! All other tests of mounts go the same way while `/sys/module/fuse/parameters/enable_uring` is on.
 
-use backstitch_tests::command::{run, run_within, tool};
+use backstitch_tests::command::{backstitch, run, run_within, tool};
 use backstitch_tests::image::Image;
 use backstitch_tests::io_uring::Switch;
 use backstitch_tests::mount::{Mounted, Options};
@@ -22,9 +22,9 @@ fn options(io_uring: &str) -> Options {
 }
 
 /// How a mount says that its requests come.
-fn kind(mounted: &Mounted) -> String {
-    let mut stats = backstitch_tests::command::backstitch();
-    stats.args(["stats", "--json"]).arg(mounted.path());
+fn kind(dir: &Path) -> String {
+    let mut stats = backstitch();
+    stats.args(["stats", "--json"]).arg(dir);
     let counters = run(&mut stats).expect_success().json();
     let transport = &counters["transport"];
     let kind = transport["kind"].as_str().unwrap_or_default().to_owned();
@@ -52,7 +52,7 @@ fn is_chosen_where_it_is_offered() {
         let _switch = Switch::turned(switch);
         match Mounted::try_under_test(&image, &dir, &options(option)) {
             Ok(mounted) => {
-                assert_eq!(Some(&*kind(&mounted)), expected, "{switch} {option}");
+                assert_eq!(Some(&*kind(mounted.path())), expected, "{switch} {option}");
                 mounted.unmount();
             }
             Err(outcome) => {
@@ -65,6 +65,30 @@ fn is_chosen_where_it_is_offered() {
             }
         }
     }
+    image.expect_clean();
+}
+
+/// Where the system grants fewer rings than there are processors to serve, here for want of descriptors.
+#[test]
+fn does_without_where_it_cannot_be_had() {
+    require!("backstitch", "fuse", "root", "io_uring", "mke2fs", "prlimit");
+    let scratch = Scratch::new("io_uring_refused");
+    let image = Image::mke2fs(&scratch, "disk.img", "8M", &[]);
+    let dir = scratch.dir("mnt");
+    let _switch = Switch::turned(true);
+    let mount = |word: &str| {
+        let mut limited = tool("prlimit");
+        limited.arg("--nofile=40:40").arg(backstitch().get_program());
+        limited.args(["mount", "-o", &format!("io_uring={word}")]);
+        run(limited.arg(image.path()).arg(&dir))
+    };
+    let refused = mount("required");
+    assert_ne!(refused.code, Some(0), "{}", refused.describe());
+    assert!(refused.stderr.contains("io_uring"), "{}", refused.stderr);
+    drop(mount("auto").expect_success());
+    fs::write(dir.join("file"), [7; 3000]).unwrap();
+    assert_eq!(kind(&dir), "device");
+    drop(run(backstitch().arg("umount").arg(&dir)).expect_success());
     image.expect_clean();
 }
 

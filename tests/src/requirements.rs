@@ -5,7 +5,7 @@ use crate::mount::Backend;
 use std::path::{Path, PathBuf};
 
 /// The Debian packages, and the tools from crates.io, with the commands that the tests run.
-const PACKAGES: [(&str, &str); 21] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("mke2fs", "the Debian package e2fsprogs"),
     ("e2fsck", "the Debian package e2fsprogs"),
     ("debugfs", "the Debian package e2fsprogs"),
@@ -16,6 +16,7 @@ const PACKAGES: [(&str, &str); 21] = [
     ("cc", "the Debian package gcc"),
     ("chattr", "the Debian package e2fsprogs"),
     ("setpriv", "the Debian package util-linux"),
+    ("prlimit", "the Debian package util-linux"),
     ("python3", "the Debian package python3"),
     ("setfattr", "the Debian package attr"),
     ("setfacl", "the Debian package acl"),

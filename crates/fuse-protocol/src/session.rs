@@ -8,7 +8,7 @@ use crate::device::{self, Device};
 use crate::filesystem::{Filesystem, Offer};
 use crate::notify::Notifier;
 use crate::request::{INIT, Parts};
-use crate::ring::{self, Leftovers, Plan, Server};
+use crate::ring::{self, Leftovers, Plan, Prepared, Server};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -70,14 +70,37 @@ pub struct SessionOptions {
     pub io_uring: IoUring,
 }
 
+impl SessionOptions {
+    /// All that the system has to grant before the kernel is told that requests are to come by io_uring.
+    fn rings(&self) -> io::Result<Rings> {
+        let plan = Plan::new(self.ring_threads)?;
+        let prepared = ring::prepare(&plan, self.payload_bytes())?;
+        Ok(Rings { plan, prepared })
+    }
+
+    /// What a request, or its reply, takes at most in a ring besides its headers.
+    fn payload_bytes(&self) -> usize {
+        let bytes = pages(self.max_write_bytes) * rustix::param::page_size();
+        bytes.max(LEAST_PAYLOAD_BYTES)
+    }
+}
+
 /// A connection that has been negotiated.
 #[derive(Debug)]
 pub struct Session<F> {
     files: F,
     device: Arc<Device>,
     options: SessionOptions,
-    /// Where requests come by io_uring.
-    plan: Option<Plan>,
+    /// What serves them, where requests come by io_uring.
+    rings: Option<Rings>,
+}
+
+/// What serves requests that come by io_uring.
+#[derive(Debug)]
+struct Rings {
+    plan: Plan,
+    /// One for each thread of the plan.
+    prepared: Vec<Prepared>,
 }
 
 /// A connection that is being served.
@@ -101,7 +124,7 @@ impl<F: Filesystem> Session<F> {
             files,
             device: Arc::new(Device::new(connection)),
             options,
-            plan: None,
+            rings: None,
         };
         session.negotiate()?;
         Ok(session)
@@ -153,17 +176,17 @@ impl<F: Filesystem> Session<F> {
         let is_offered = offered & ring::CAPABILITY != 0;
         let is_wanted = self.options.io_uring != IoUring::Off;
         if is_offered && is_wanted {
-            self.plan = match Plan::new(self.options.ring_threads) {
+            self.rings = match self.options.rings() {
                 Err(error) if self.options.io_uring == IoUring::Required => {
-                    let what = format!("io_uring is not allowed here: {error}");
+                    let what = format!("there is no io_uring here: {error}");
                     return Err(io::Error::new(error.kind(), what));
                 }
-                plan => plan
+                rings => rings
                     .inspect_err(|error| tracing::debug!(%error, "there is no io_uring"))
                     .ok(),
             };
         }
-        let over_io_uring = self.plan.is_some();
+        let over_io_uring = self.rings.is_some();
         let chosen = self.files.negotiate(&Offer {
             flags: offered,
             over_io_uring,
@@ -180,7 +203,7 @@ impl<F: Filesystem> Session<F> {
         }
         let options = &self.options;
         let mut max_background = options.max_background;
-        if let Some(plan) = &self.plan {
+        if let Some(Rings { plan, .. }) = &self.rings {
             // All of them may come to one queue, and a part of its threads are left to requests that
             // somebody waits for.
             let most = u16::try_from(plan.at_once() * 3 / 4).unwrap_or(u16::MAX);
@@ -211,8 +234,8 @@ impl<F: Filesystem> Session<F> {
         let files = Arc::new(self.files);
         let notifier = Notifier::new(self.device.clone());
         let mut threads = Vec::new();
-        let transport = match &self.plan {
-            Some(plan) => start_rings(&files, &self.device, plan, &self.options, &mut threads)?,
+        let transport = match self.rings {
+            Some(rings) => start_rings(&files, &self.device, rings, &self.options, &mut threads)?,
             None => start_readers(&files, &self.device, &self.options, &mut threads)?,
         };
         Builder::new().name("fuse-end".into()).spawn(move || {
@@ -266,18 +289,17 @@ fn start_readers<F: Filesystem>(
 fn start_rings<F: Filesystem>(
     files: &Arc<F>,
     device: &Arc<Device>,
-    plan: &Plan,
+    rings: Rings,
     options: &SessionOptions,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> io::Result<Transport> {
-    let payload_bytes = pages(options.max_write_bytes) * rustix::param::page_size();
-    let payload_bytes = payload_bytes.max(LEAST_PAYLOAD_BYTES);
+    let Rings { plan, prepared } = rings;
     let leftovers = Leftovers::new(device.clone(), options.max_write_bytes)?;
     let leftovers = Arc::new(leftovers);
     let (told, registered) = channel::<io::Result<()>>();
-    let serve = |told: Sender<io::Result<()>>, queue| {
+    let serve = |told: Sender<io::Result<()>>, prepared| {
         let (files, leftovers) = (files.clone(), leftovers.clone());
-        move || match Server::new(leftovers, queue, payload_bytes) {
+        move || match Server::new(leftovers, prepared) {
             Ok(server) => {
                 // Nobody listens any more where another thread has failed.
                 let _ = told.send(Ok(()));
@@ -289,13 +311,10 @@ fn start_rings<F: Filesystem>(
             }
         }
     };
-    for (number, queue) in plan.queues().iter().enumerate() {
-        let name = format!("fuse-{queue}-{number}");
-        threads.push(
-            Builder::new()
-                .name(name)
-                .spawn(serve(told.clone(), *queue))?,
-        );
+    for (number, prepared) in prepared.into_iter().enumerate() {
+        let name = format!("fuse-{}-{number}", prepared.queue());
+        let serve = serve(told.clone(), prepared);
+        threads.push(Builder::new().name(name).spawn(serve)?);
     }
     drop(told);
     let all = registered.iter().collect::<io::Result<()>>();
@@ -314,6 +333,6 @@ fn start_rings<F: Filesystem>(
             .max()
             .map_or(0, |last| usize::from(*last) + 1),
         requests,
-        buffers_bytes: requests as u64 * payload_bytes as u64,
+        buffers_bytes: requests as u64 * options.payload_bytes() as u64,
     })
 }

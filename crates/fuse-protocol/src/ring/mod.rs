@@ -11,11 +11,13 @@
 
 mod leftovers;
 mod places;
+mod prepared;
 mod slot;
 
 pub(crate) use leftovers::Leftovers;
 pub(crate) use places::Plan;
 pub use places::run_anywhere;
+pub(crate) use prepared::{Prepared, prepare};
 pub(crate) use slot::Slot;
 
 use crate::abi::{fuse_in_header, fuse_out_header};
@@ -44,9 +46,6 @@ pub(crate) const CAPABILITY: u64 = 1 << 41;
 const REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: a slot has a reply, and takes the next request.
 const COMMIT_AND_FETCH: u32 = 2;
-
-/// Requests that one thread's ring holds: its own, and a little room.
-const RING_ENTRIES: u32 = 2;
 
 /// `struct fuse_uring_ent_in_out`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)]
@@ -90,14 +89,6 @@ struct Space {
 
 type Ring = IoUring<Entry128, cqueue::Entry>;
 
-fn build() -> io::Result<Ring> {
-    IoUring::builder()
-        .setup_single_issuer()
-        .setup_coop_taskrun()
-        .setup_defer_taskrun()
-        .build(RING_ENTRIES)
-}
-
 /// A thread's part of the connection: a ring, and a slot in a queue.
 pub(crate) struct Server {
     ring: Ring,
@@ -117,15 +108,14 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The system's: no ring, or the kernel does not take the slot.
-    pub(crate) fn new(
-        leftovers: Arc<Leftovers>,
-        queue: u16,
-        payload_bytes: usize,
-    ) -> io::Result<Server> {
-        let ring = build()?;
-        let headers = MmapMut::map_anon(size_of::<Headers>())?;
-        let payload = MmapMut::map_anon(payload_bytes)?;
+    /// The system's: the kernel does not take the slot.
+    pub(crate) fn new(leftovers: Arc<Leftovers>, prepared: Prepared) -> io::Result<Server> {
+        let Prepared {
+            queue,
+            ring,
+            headers,
+            payload,
+        } = prepared;
         let spaces = Box::new([&headers, &payload].map(|memory| Space {
             at: memory.as_ptr().expose_provenance(),
             bytes: memory.len(),
@@ -140,6 +130,7 @@ impl Server {
             names: Vec::new(),
         };
         follow(queue);
+        server.ring.submitter().register_enable_rings()?;
         server.register()?;
         Ok(server)
     }

@@ -1,6 +1,5 @@
 //! Which threads there are, and on which processors they run.
 
-use super::build;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::sync::OnceLock;
@@ -23,10 +22,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// The system's, where it lets us have no rings, or does not say which processors it has. Whether
-    /// the kernel serves FUSE by rings it says at `INIT`.
+    /// The system's, where it does not say which processors it has.
     pub(crate) fn new(threads: usize) -> io::Result<Plan> {
-        build()?;
         let (online, possible) = (processors("online")?, processors("possible")?);
         Ok(Plan::over(&online, possible.len(), threads))
     }

@@ -71,14 +71,23 @@ fn is_chosen_where_it_is_offered() {
 /// Where the system grants fewer rings than there are processors to serve, here for want of descriptors.
 #[test]
 fn does_without_where_it_cannot_be_had() {
-    require!("backstitch", "fuse", "root", "io_uring", "mke2fs", "prlimit");
+    require!(
+        "backstitch",
+        "fuse",
+        "root",
+        "io_uring",
+        "mke2fs",
+        "prlimit"
+    );
     let scratch = Scratch::new("io_uring_refused");
     let image = Image::mke2fs(&scratch, "disk.img", "8M", &[]);
     let dir = scratch.dir("mnt");
     let _switch = Switch::turned(true);
     let mount = |word: &str| {
         let mut limited = tool("prlimit");
-        limited.arg("--nofile=40:40").arg(backstitch().get_program());
+        limited
+            .arg("--nofile=40:40")
+            .arg(backstitch().get_program());
         limited.args(["mount", "-o", &format!("io_uring={word}")]);
         run(limited.arg(image.path()).arg(&dir))
     };

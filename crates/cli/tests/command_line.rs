@@ -406,6 +406,16 @@ fn a_bsd_label_is_listed() {
     bench.line("fsck -n disk#1a").good();
     let listed = bench.line("ls disk#1a:/").good().text();
     assert_eq!(listed, "bar\nbigdir\nfoo\nl1\nvalentiney.jpg\n");
+    // The label lies in the partition, and names it: it stays when that is made anew.
+    let asked = bench.line("mkfs -t ufs2 disk#1a");
+    assert!(asked.stderr.contains("it holds a UFS1"), "{}", asked.stderr);
+    assert!(!asked.stderr.contains("label"), "{}", asked.stderr);
+    bench.line("mkfs -q -F -t ufs2 disk#1a").good();
+    bench.line("fsck -n disk#1a").good();
+    let info = bench.line("info --json disk#1a").good().json();
+    assert_eq!(info["layout"], "ufs2");
+    let wrong = bench.line("fsck -y -t ufs1 disk#1a");
+    assert!(wrong.stderr.contains("holds ufs2"), "{}", wrong.stderr);
 }
 
 /// What dumpe2fs says of this, or nothing.

@@ -1,6 +1,6 @@
 //! UFS: where things go by the policy of FFS, and what of that is on the disk for FreeBSD to find.
 
-use crate::ufs_use::{image, inode_on_disk, make, make_file, open, superblock_of};
+use crate::ufs_use::{image, inode_on_disk, make, make_file, new, open, superblock_of};
 use backstitch_crash::Fork;
 use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::tools::{CheckOptions, Mkfs};
@@ -18,10 +18,15 @@ const FILLER: u64 = 100;
 
 /// An image of four groups of 6 MiB, with blocks of eight fragments.
 fn four_groups(kind: &str) -> Fork {
+    four_groups_with(kind, 1024)
+}
+
+/// The same with so many inodes.
+fn four_groups_with(kind: &str, inodes: u32) -> Fork {
     let mkfs = Mkfs {
         fragment_size: Some(FRAGMENT),
         blocks_per_group: Some(12_288),
-        inodes: Some(1024),
+        inodes: Some(inodes),
         device_is_zero: true,
         ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
     };
@@ -113,6 +118,37 @@ fn contents_lie_one_behind_the_other() {
                 next += len;
             }
         }
+        closed(mount);
+    }
+}
+
+/// As FFS has it: directories in the root far from each other, others near their parents, until so many
+/// are there that the files to come would not have room.
+#[test]
+fn directories_are_spread_and_their_own_stay_near() {
+    for kind in ["ufs1", "ufs2"] {
+        let mut mount = open(four_groups_with(kind, 4096), Ordering::SOFT);
+        let sb = superblock_of(&mount.fork());
+        let mut make_in = |parent: Option<InodeNumber>, name: String| {
+            let made = mount.run(Operation::Administration, &mut Nobody, |fs, v, now| {
+                let parent = parent.unwrap_or_else(|| fs.root());
+                fs.create(v, parent, name.as_bytes(), &new(FileType::Directory), now)
+            });
+            made.unwrap()
+        };
+        let top: Vec<InodeNumber> = (0..8).map(|n| make_in(None, format!("top{n}"))).collect();
+        let mut groups: Vec<u32> = top.iter().map(|at| sb.group_of_inode(*at).0).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(groups, [0, 1, 2, 3], "{kind}");
+        let home = sb.group_of_inode(top[0]);
+        let near: Vec<GroupNumber> = (0..60)
+            .map(|n| make_in(Some(top[0]), format!("sub{n}")))
+            .map(|at| sb.group_of_inode(at))
+            .collect();
+        assert_eq!(near[0], home, "{kind}");
+        let stay = near.iter().take_while(|group| **group == home).count();
+        assert!((2..60).contains(&stay), "{kind}: {stay} stay");
         closed(mount);
     }
 }

@@ -33,6 +33,10 @@ impl Tools for ExtTools {
         Some("ext4")
     }
 
+    fn foreign_check(&self) -> &'static str {
+        "e2fsck"
+    }
+
     fn is_on(&self, device: &dyn BlockDevice) -> bool {
         let mut magic = [0; 2];
         let offset = SUPERBLOCK_OFFSET + offset_of!(RawSuperblock, s_magic) as u64;

@@ -13,7 +13,7 @@
 use crate::error::{Error, Result, warn_line};
 use crate::mounted;
 use crate::size;
-use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
+use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable, Scheme};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
 use std::ffi::OsString;
 use std::ops::Range;
@@ -370,6 +370,7 @@ impl Named {
         Ok(NamedPart {
             name: format!("{}#{}", self.file.display(), partition.name),
             range: partition.offset_bytes..partition.offset_bytes + partition.len_bytes,
+            is_of_label: partition.scheme == Scheme::Bsd,
         })
     }
 
@@ -398,6 +399,7 @@ impl Named {
                 None => format!("{shown}?offset={offset}"),
             },
             range: offset..end,
+            is_of_label: false,
         })
     }
 }
@@ -409,6 +411,8 @@ pub struct NamedPart {
     pub(crate) name: String,
     /// Its bytes.
     pub(crate) range: Range<u64>,
+    /// Whether a BSD disk label has it, which may lie in its own first sectors.
+    pub is_of_label: bool,
 }
 
 impl NamedPart {

@@ -61,6 +61,13 @@ impl Layout {
         types.get(self.type_index).map_or("", |(name, _)| name)
     }
 
+    /// Whether a device holds what was asked for: a file system of this layout, and of its type where
+    /// the layout can tell.
+    pub fn is_what(self, device: &dyn BlockDevice) -> bool {
+        let is_type = |name| name == self.name();
+        self.tools.is_on(device) && self.tools.type_on(device).is_none_or(is_type)
+    }
+
     /// The features that its type adds to the layout's usual ones.
     pub fn type_features(self) -> &'static [&'static str] {
         let types = self.tools.types();
@@ -148,7 +155,9 @@ pub fn named(name: &str) -> Option<(Layout, &'static [&'static str])> {
 
 /// The layout of a device's file system, by its magic number; `None` where no layout knows it.
 pub fn found(device: &dyn BlockDevice) -> Option<Layout> {
-    ALL.iter().copied().find(|layout| layout.is_on(device))
+    let layout = ALL.iter().copied().find(|layout| layout.is_on(device))?;
+    let of_type = layout.type_on(device).and_then(named);
+    Some(of_type.map_or(layout, |(layout, _)| layout))
 }
 
 /// The same; where no layout knows it, the [`usual`] one, whose errors say what is missing.
@@ -230,8 +239,16 @@ mod tests {
                     ..Mkfs::new([1; 16], [2; 16], 1_700_000_000)
                 };
                 assert_eq!(by_name.make(&mkfs, &device).unwrap().type_name, *name);
-                let info = found(&device).unwrap().info(&device).unwrap();
+                let there = found(&device).unwrap();
+                let info = there.info(&device).unwrap();
                 assert_eq!((info.type_name, info.uuid), (*name, [1; 16]));
+                assert!(there.is_what(&device) && by_name.is_what(&device));
+                let others = types().into_iter().filter_map(named);
+                for (other, _) in others.filter(|(other, _)| other.is_what(&device)) {
+                    let is_ext = |name: &str| name.starts_with("ext");
+                    let is_right = other == by_name || is_ext(name) && is_ext(other.name());
+                    assert!(is_right, "{} is taken for {}", name, other.name());
+                }
             }
         }
         let refused = "ext9".parse::<Layout>().unwrap_err().to_string();

@@ -119,6 +119,11 @@ pub trait HomeContents {
 /// A layout whose file systems can have journals. All of it works on a device on which nothing is
 /// mounted.
 pub trait JournalHost: HomeContents + Send + Sync {
+    /// The command that gives an image a journal; `None` where images of this type never have one.
+    fn journal_maker(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Where the journal is; `None` where there is none.
     ///
     /// # Errors

@@ -40,8 +40,6 @@ pub const ASYNC_COMMIT: JournalFeatures = &["journal_checksum", "journal_async_c
 /// holds.
 const ORPHAN_BLOCKS: usize = 1024;
 
-const NO_JOURNAL: &str =
-    "the image has no journal: make one with tune2fs -j, or choose another ordering";
 /// For layouts whose images never have one.
 const NO_HOST: &str = "file systems of this type have no journal; choose another ordering";
 const NOT_EMPTY: &str = "its journal is not empty, though the superblock says so: run fsck";
@@ -584,7 +582,12 @@ pub fn setup(
     host: &dyn JournalHost,
 ) -> Result<std::result::Result<Setup, String>> {
     let Some(place) = host.place(device)? else {
-        return Ok(Err(NO_JOURNAL.to_string()));
+        return Ok(Err(match host.journal_maker() {
+            Some(command) => format!(
+                "the image has no journal: make one with {command}, or choose another ordering"
+            ),
+            None => NO_HOST.to_owned(),
+        }));
     };
     if matches!(place.location, JournalLocation::Outside(_)) && journal_device.is_none() {
         let reason = "its journal is on another device: name it with -o journal_dev=";

@@ -3,6 +3,7 @@
 use crate::{fsck, mkfs};
 use backstitch_device::BlockDevice;
 use backstitch_layout::tools::{CheckError, DeviceSource, Info, LastMount, State};
+use backstitch_ordering::CrashRecord;
 use backstitch_ufs::format::superblock::FLAG_NEEDS_CHECK;
 use backstitch_ufs::format::{Superblock, Version};
 
@@ -13,6 +14,12 @@ use backstitch_ufs::format::{Superblock, Version};
 /// reading fails.
 pub fn read(device: &dyn BlockDevice) -> Result<Info, CheckError> {
     Ok(of(&fsck::superblock::find(&DeviceSource(device))?))
+}
+
+/// Whether a log of ours has what the last mount did.
+fn is_in_log(sb: &Superblock) -> bool {
+    sb.record
+        .is_some_and(|record| record.mechanism == CrashRecord::IN_LOG)
 }
 
 /// What a superblock says.
@@ -50,7 +57,7 @@ pub fn of(sb: &Superblock) -> Info {
         uuid: mkfs::uuid(raw),
         state: if sb.is_clean() {
             State::Clean
-        } else if sb.flags & FLAG_NEEDS_CHECK != 0 && !sb.is_left_in_order() {
+        } else if sb.flags & FLAG_NEEDS_CHECK != 0 && !sb.is_left_in_order() && !is_in_log(sb) {
             State::Errors
         } else {
             State::Dirty

@@ -28,8 +28,17 @@ impl Tools for UfsTools {
         &[(mkfs::UFS2, &[mkfs::UFS2]), (mkfs::UFS1, &[mkfs::UFS1])]
     }
 
+    fn foreign_check(&self) -> &'static str {
+        "FreeBSD's fsck_ffs"
+    }
+
     fn is_on(&self, device: &dyn BlockDevice) -> bool {
         backstitch_ufs::is_on(device)
+    }
+
+    fn type_on(&self, device: &dyn BlockDevice) -> Option<&'static str> {
+        let sb = fsck::superblock::find(&DeviceSource(device)).ok()?;
+        Some(sb.version.name())
     }
 
     fn uuid_on(&self, device: &dyn BlockDevice) -> Option<[u8; 16]> {

@@ -140,6 +140,7 @@ fn what_cannot_be_had_is_refused_and_nothing_is_written() {
         &|mkfs| mkfs.label = vec![b'x'; 32],
         &|mkfs| mkfs.reserved_percent = 51,
         &|mkfs| mkfs.inodes = Some(0),
+        &|mkfs| mkfs.inodes = Some(1_000_000),
         &|mkfs| mkfs.bytes_per_inode = Some(0),
         &|mkfs| mkfs.size_bytes = Some(32 << 20),
         &|mkfs| mkfs.features = vec!["acls".to_owned(), "nfs4acls".to_owned()],
@@ -155,6 +156,48 @@ fn what_cannot_be_had_is_refused_and_nothing_is_written() {
     for bytes in [0, 4_096, 100_000, 250_000] {
         let error = refused(&|_| (), bytes);
         assert!(matches!(error, MkfsError::TooSmall(_)), "{bytes}: {error}");
+    }
+}
+
+/// Whatever the size: a sound file system, or the least size that gives one.
+#[test]
+fn small_file_systems_are_made_or_refused_with_the_least_size() {
+    let sizes = [
+        (4_096, 512),
+        (4_096, 4_096),
+        (8_192, 1_024),
+        (65_536, 8_192),
+    ];
+    for version in ["ufs1", "ufs2"] {
+        for (block, fragment) in sizes {
+            let what = format!("{version}, {block}/{fragment}");
+            let mut mkfs = wanted(&[version]);
+            (mkfs.block_size, mkfs.fragment_size) = (Some(block), Some(fragment));
+            let made = |bytes: usize| {
+                let device = MemoryDevice::new(bytes);
+                mkfs::write(&mkfs, &device).map(|_| {
+                    let bytes = device.snapshot();
+                    let source = backstitch_ufs_tools::fsck::SliceSource(&bytes);
+                    let options = Default::default();
+                    let report = backstitch_ufs_tools::fsck::check_source(&source, &options);
+                    assert!(report.is_ok_and(|report| report.is_clean()), "{what}");
+                })
+            };
+            let step = block as usize * 3;
+            let mut least = 0;
+            for bytes in (step..step + 96 * step).step_by(step) {
+                let error = match made(bytes) {
+                    Ok(()) => continue,
+                    Err(MkfsError::TooSmall(words)) => words,
+                    Err(error) => panic!("{what}, {bytes} bytes: {error}"),
+                };
+                let words: Vec<&str> = error.split(' ').collect();
+                least = words[4].parse().unwrap();
+                assert!(bytes < least, "{what}, {bytes} bytes: {error}");
+            }
+            assert!(least > 0, "{what}");
+            made(least).unwrap();
+        }
     }
 }
 

@@ -9,6 +9,9 @@ pub(crate) enum InodeFault {
     /// A number past the last inode.
     #[error("the numbers end at {last}")]
     NoSuchInode { last: u32 },
+    /// A size that no file has.
+    #[error("a size of {bytes} bytes, at most {most} can be")]
+    TooLarge { bytes: u64, most: u64 },
     /// A group's number of initialised inodes is no multiple of a block's, or leaves out some that
     /// are in use.
     #[error("it counts {initialised} initialised inodes, and others are in use or cut in two")]

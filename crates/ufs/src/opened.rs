@@ -90,10 +90,21 @@ impl<const BIG: bool> Format for UfsFormat<BIG> {
             return Err(Stop::Miss);
         };
         let parsed = Inode::parse(self.sb.version, self.sb.order, &data[at..]);
-        Ok(parsed.map_err(|error| match from_format(error) {
+        let parsed = parsed.map_err(|error| match from_format(error) {
             Error::Corrupt(corruption) => Error::Corrupt(corruption.of(Structure::Inode(inode))),
             other => other,
-        })?)
+        })?;
+        let most = self.sb.file_bytes_max;
+        match parsed.size > most {
+            true => {
+                let fault = InodeFault::TooLarge {
+                    bytes: parsed.size,
+                    most,
+                };
+                Err(Error::corrupt(Structure::Inode(inode), fault).into())
+            }
+            false => Ok(parsed),
+        }
     }
 
     fn new_inode(&self) -> InodeEditor<BIG> {

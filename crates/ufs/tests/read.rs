@@ -3,9 +3,7 @@
 use crate::support::mounted::{compare, mount};
 use crate::support::{Made, geometries, have_makefs, makefs, populate};
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_ufs::format::RawSuperblock;
-use backstitch_ufs::format::superblock::{FLAG_JOURNAL, offset};
-use backstitch_ufs::{is_on, read_superblock};
+use backstitch_ufs::is_on;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,29 +39,4 @@ fn images_hold_the_tree_that_they_were_made_of() {
         assert_eq!(statistics.block_size_bytes, made.fragment_bytes);
         engine.unmount().unwrap();
     }
-}
-
-#[test]
-fn an_image_with_a_journal_that_was_not_unmounted_is_read_and_not_written() {
-    if !have_makefs() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
-    std::fs::create_dir(&tree).unwrap();
-    populate(&tree);
-    let made = geometries().pop().unwrap();
-    let mut bytes = image(folder.path(), made);
-    let sb = read_superblock(&*in_memory(&bytes)).unwrap();
-    let mut raw: RawSuperblock = *sb.raw.clone();
-    (raw.fs_clean, raw.fs_flags) = (0, FLAG_JOURNAL as i32);
-    raw.fs_old_flags = 0x80;
-    let place = sb.place as usize;
-    backstitch_ufs::format::OnDisk::encode(&raw, sb.order, &mut bytes[place..]);
-    assert_eq!(bytes[place + offset::CLEAN], 0);
-    let engine = mount(in_memory(&bytes), false);
-    let reason = engine.read_only_reason().unwrap();
-    assert!(reason.contains("journal"), "{reason}");
-    compare(&engine, &tree);
-    engine.unmount().unwrap();
 }

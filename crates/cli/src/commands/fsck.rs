@@ -10,7 +10,7 @@ use backstitch_files::error::{Error, Result};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, now, open_device};
 use backstitch_files::show;
-use backstitch_formats::{ALL, Layout, Unknown, found, found_by_copies, of};
+use backstitch_formats::{Layout, Unknown, found, found_by_copies, named, of};
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Location,
     Losses, Mode, Outcome, Repair, RepairOptions, Report,
@@ -139,8 +139,7 @@ struct Planned {
 
 /// The layout that makes file systems of this type.
 fn layout_of_type(name: &str) -> std::result::Result<Layout, Unknown> {
-    let makes = |layout: &&Layout| layout.types().iter().any(|(known, _)| *known == name);
-    let found = ALL.iter().find(makes).copied();
+    let found = named(name).map(|(layout, _)| layout);
     found.ok_or_else(|| Unknown { name: name.into() })
 }
 
@@ -153,7 +152,7 @@ fn layout_of(
 ) -> Result<Layout> {
     let there = found(&**device);
     if let Some(wanted) = args.kind {
-        return match there.filter(|there| *there != wanted) {
+        return match there.filter(|_| !wanted.is_what(&**device)) {
             None => Ok(wanted),
             Some(there) => {
                 let why = format!("it holds {}, as its superblock says", there.name());
@@ -555,7 +554,12 @@ fn unchecked(image: &Path, device: &dyn BlockDevice, error: CheckError) -> Error
     let has_other_features = matches!(error, CheckError::Format(FormatError::Incompatible { .. }));
     let explained = foreign::explained("fsck", image, device, error);
     match has_other_features {
-        true => explained.or_hint("e2fsck checks it; mounted with -o ro it shows its files"),
+        true => {
+            let program = of(device).foreign_check();
+            explained.or_hint(format!(
+                "{program} checks it; mounted with -o ro it shows its files"
+            ))
+        }
         false => explained,
     }
 }

@@ -1,6 +1,7 @@
 //! `backstitch mkfs IMAGE`.
 
 use super::overwritten::Overwritten;
+use backstitch_device::signature::BSD_LABEL;
 use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, OverlayDevice};
 use backstitch_files::commands::cp::report_lost;
 use backstitch_files::error::{Error, Result, host};
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     /// The size, with K, M, G or T behind the number
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// The number of blocks in a group, a multiple of 8
+    /// The number of blocks in a group, a multiple of 8; UFS: the most, as there are four groups or more
     #[arg(short = 'g', long, value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
     /// Make one inode for this many bytes of space
@@ -80,7 +81,7 @@ pub(crate) struct Args {
     /// The size of an inode: 128, 256, … up to a block
     #[arg(short = 'I', long, value_name = "BYTES", value_parser = size::parse)]
     inode_size: Option<u64>,
-    /// The label, up to 16 bytes
+    /// The label, up to 16 bytes; UFS: up to 31
     #[arg(short = 'L', long, value_name = "LABEL")]
     label: Option<String>,
     /// Fill it from this directory
@@ -182,6 +183,11 @@ impl Target {
             path: &args.image,
             made: "file system",
             is_forced: args.force,
+            // What named the partition goes on to name it; file systems leave room for a label.
+            kept: match part.as_ref().is_some_and(|part| part.is_of_label) {
+                true => &[BSD_LABEL],
+                false => &[],
+            },
         };
         let is_file = std::fs::metadata(&self.named.file).is_ok_and(|seen| seen.is_file());
         let other = file.other_writer();

@@ -406,7 +406,7 @@ fn check_type(image: &Path, device: &dyn BlockDevice, wanted: Option<Layout>) ->
     let Some((wanted, found)) = wanted.zip(backstitch_formats::found(device)) else {
         return Ok(());
     };
-    if wanted.is_on(device) {
+    if wanted.is_what(device) {
         return Ok(());
     }
     let why = format!("it holds {}, not {}", found.name(), wanted.name());

@@ -15,6 +15,8 @@ pub(super) struct Overwritten<'a> {
     pub(super) made: &'static str,
     /// What is there is to be lost.
     pub(super) is_forced: bool,
+    /// The names of what stays in any case.
+    pub(super) kept: &'static [&'static str],
 }
 
 impl Overwritten<'_> {
@@ -38,7 +40,8 @@ impl Overwritten<'_> {
             let hint = format!("--force makes the {made} anyway; what is there is then lost");
             self.failed(why).hint(hint)
         };
-        let found = signature::find(device).map_err(failed)?;
+        let mut found = signature::find(device).map_err(failed)?;
+        found.retain(|found| !self.kept.contains(&found.signature.name));
         let names: Vec<&str> = found.iter().map(|found| found.signature.name).collect();
         if !names.is_empty() {
             let names = names.join(" and ");
@@ -76,7 +79,7 @@ impl Overwritten<'_> {
     /// Erases the signatures of what is to be lost, so that nobody takes what comes for it.
     pub(super) fn erase(&self, device: &dyn BlockDevice) -> Result<()> {
         if self.is_forced {
-            let erased = signature::erase(device);
+            let erased = signature::erase_but(device, self.kept);
             erased.map_err(|error| self.failed(error))?;
         }
         Ok(())

@@ -240,7 +240,11 @@ fn check_clean(counters: &serde_json::Value) -> Result<()> {
             left("left marked as in use: what a crash left is not all reclaimed".to_owned())
                 .hint("the next mount goes on with it; the log has what else may have failed")
         }
-        None => left("not everything could be written".to_owned()).hint(fsck),
+        None => {
+            left("left marked as in use: not everything could be written".to_owned()).hint(format!(
+                "{fsck} finds what is damaged; the log of a mount with --log FILE says what failed"
+            ))
+        }
     })
 }
 

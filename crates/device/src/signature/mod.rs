@@ -30,6 +30,9 @@ const TEXT_BYTES: u64 = 512;
 /// Erasing one signature may show another one that it hid; no device has more layers.
 const MOST_LAYERS: usize = 16;
 
+/// The name of the [`Signature`] of a BSD disk label.
+pub const BSD_LABEL: &str = "a BSD disk label";
+
 /// What sort of thing a format is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -215,9 +218,18 @@ fn places_of(
 /// # Errors
 /// Where the device cannot be read or written.
 pub fn erase(device: &dyn BlockDevice) -> Result<Vec<&'static Signature>> {
+    erase_but(device, &[])
+}
+
+/// The same, but for the formats of these names.
+///
+/// # Errors
+/// Where the device cannot be read or written.
+pub fn erase_but(device: &dyn BlockDevice, kept: &[&str]) -> Result<Vec<&'static Signature>> {
     let mut erased: Vec<&'static Signature> = Vec::new();
     for _ in 0..MOST_LAYERS {
-        let found = find(device)?;
+        let mut found = find(device)?;
+        found.retain(|found| !kept.contains(&found.signature.name));
         if found.is_empty() {
             break;
         }

@@ -222,6 +222,7 @@ fn step_of(code: Code) -> Step {
         | ResizeInodeInvalid
         | NotUnmounted
         | ErrorsRecorded
+        | SuperblockContradicted
         | BackupDiffers => Step::Superblock,
         RootInvalid | ReservedInodeInvalid | ModeInvalid | LooksLikeDirectory | FieldNotZero
         | FlagInvalid | TimeInvalid | ExtraSizeInvalid | DeletionTimeSet | DeletionTimeMissing

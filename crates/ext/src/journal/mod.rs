@@ -39,6 +39,10 @@ impl HomeContents for Ext2 {
 }
 
 impl JournalHost for Ext2 {
+    fn journal_maker(&self) -> Option<&'static str> {
+        Some("tune2fs -j")
+    }
+
     fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>> {
         let sb = read_superblock(device)?;
         place::place(device, &sb, &read_raw(device)?)

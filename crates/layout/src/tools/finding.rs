@@ -42,6 +42,8 @@ codes! {
     SuperblockCorrupt => Corruption,
     /// A field of the superblock is out of its bounds, but the rest can be checked.
     SuperblockField => Corruption,
+    /// A sound copy of the superblock says something else of what never changes.
+    SuperblockContradicted => Corruption,
     /// A group descriptor puts bitmaps or inode table where they cannot be. The check stops here.
     DescriptorCorrupt => Corruption,
     /// A group descriptor says that its inodes were never written, but they were, and no checksum

@@ -44,11 +44,20 @@ pub trait Tools: Send + Sync {
     /// layout's usual ones.
     fn types(&self) -> &'static [(&'static str, &'static [&'static str])];
 
+    /// Which of its types a device holds, where they can be told apart.
+    fn type_on(&self, _device: &dyn BlockDevice) -> Option<&'static str> {
+        None
+    }
+
     /// The type by which the host's kernel mounts such images, those with features too that this
     /// version cannot read; `None` where it has no driver for them.
     fn kernel_type(&self) -> Option<&'static str> {
         None
     }
+
+    /// The program of others that checks such images, those with features too that this version cannot
+    /// check or change.
+    fn foreign_check(&self) -> &'static str;
 
     /// Whether a device has the layout's magic number. One that cannot be read has none.
     fn is_on(&self, device: &dyn BlockDevice) -> bool;

@@ -83,6 +83,18 @@ fn check_total(sb: &Superblock, total: &RawSummaryTotal, findings: &mut Findings
         i64::from(old.cs_nffree),
     );
     let own = &sb.raw.fs_cstotal;
+    let rest = (own.cs_numclusters, own.cs_spare);
+    if !sb.is_old && rest != (0, [0; 3]) {
+        add(
+            findings,
+            format!("the superblock's total has more, {rest:?}"),
+        );
+    }
+    let times = (sb.raw.fs_old_time, sb.raw.fs_time as i32);
+    if sb.version == Version::Ufs1 && !sb.is_old && times.0 != times.1 {
+        let (old, time) = times;
+        add(findings, format!("fs_old_time is {old}, fs_time {time}"));
+    }
     if !sb.is_old && counts(own) != counts(total) {
         let (own, total) = (counts(own), counts(total));
         add(
@@ -119,10 +131,11 @@ impl GroupCheck<'_> {
         let fragments = self.sb.fragments_in_group(self.number);
         let inodes = self.map(self.maps.inodes_used, self.sb.inodes_per_group);
         let free = self.map(self.maps.fragments_free, self.sb.fragments_per_group);
+        let derived = Derived::of(self.sb, &free, fragments);
         self.check_padding(&inodes, &free, fragments);
+        self.check_gaps(&inodes, &free, &derived);
         self.check_fragments(&free, fragments);
         self.check_inodes(&inodes);
-        let derived = Derived::of(self.sb, &free, fragments);
         self.check_counts(&inodes, &derived);
         self.check_clusters(&derived);
         self.check_header(&inodes, &free, &derived);
@@ -140,6 +153,34 @@ impl GroupCheck<'_> {
         if has_more(inodes, self.sb.inodes_per_group) || has_more(free, fragments) {
             self.add(Code::BitmapPadding, || {
                 "bits behind the end of a map are set".to_owned()
+            });
+        }
+    }
+
+    /// What lies between the maps is zero.
+    fn check_gaps(&mut self, inodes: &[u8], free: &[u8], derived: &Derived) {
+        if self.sb.is_old {
+            return;
+        }
+        let (maps, bytes) = (self.maps, self.bytes);
+        let mut ends = vec![
+            (maps.inodes_used, inodes.len()),
+            (maps.fragments_free, free.len()),
+        ];
+        if self.sb.cluster_sums > 0 {
+            // The sum of length 0 is not there: its place is the end of the map before.
+            ends.push((maps.cluster_sums + 4, derived.cluster_sums.len() * 4 - 4));
+            ends.push((maps.clusters_free, derived.cluster_map.len()));
+        }
+        let gaps = ends.windows(2).map(|pair| pair[0].0 + pair[0].1..pair[1].0);
+        let is_in_use = |gap| {
+            bytes
+                .get(gap)
+                .is_some_and(|gap: &[u8]| gap.iter().any(|byte| *byte != 0))
+        };
+        if gaps.into_iter().any(is_in_use) {
+            self.add(Code::BitmapPadding, || {
+                "there is something between the maps".to_owned()
             });
         }
     }
@@ -270,6 +311,7 @@ impl GroupCheck<'_> {
         // Counted above.
         expected.cg_cs = found.cg_cs.clone();
         expected.cg_frsum = found.cg_frsum;
+        expected.cg_firstfield = 0;
         if let Some(field) = first_difference(&found, &expected) {
             self.add(Code::GroupHeaderCorrupt, || field);
         }
@@ -284,7 +326,7 @@ fn first_difference(found: &RawCylinderGroup, expected: &RawCylinderGroup) -> Op
         };
     }
     let numbers = fields! {
-        cg_old_ncyl cg_old_niblk cg_ndblk cg_old_btotoff cg_old_boff cg_iusedoff cg_freeoff
+        cg_firstfield cg_old_time cg_time cg_initediblk cg_old_ncyl cg_old_niblk cg_ndblk cg_old_btotoff cg_old_boff cg_iusedoff cg_freeoff
         cg_nextfreeoff cg_clustersumoff cg_clusteroff cg_nclusterblks cg_niblk cg_sparecon32
     };
     let wrong = numbers

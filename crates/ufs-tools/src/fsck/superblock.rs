@@ -90,6 +90,9 @@ pub(crate) fn derived(sb: &Superblock) -> Vec<Derived> {
     if sb.is_old {
         return all;
     }
+    if sb.version == Version::Ufs2 {
+        all.extend(derived! { raw, fs_sblockloc = sb.place; });
+    }
     let pointers = u64::from(sb.pointers_per_block);
     let blocks = 12 + pointers + pointers.pow(2) + pointers.pow(3);
     let longest = blocks.saturating_mul(sb.block_bytes.into()) - 1;
@@ -99,6 +102,8 @@ pub(crate) fn derived(sb: &Superblock) -> Vec<Derived> {
     });
     if sb.version == Version::Ufs1 {
         all.extend(derived! { raw,
+            fs_maxbsize = sb.block_bytes;
+            fs_old_cpg = 1;
             fs_old_size = raw.fs_size;
             fs_old_dsize = raw.fs_dsize;
             fs_old_csaddr = raw.fs_csaddr;
@@ -137,16 +142,23 @@ pub(super) fn check(sb: &Superblock, findings: &mut Findings) {
     }
 }
 
-/// Whether the fields that nobody uses are zero.
-fn spares_are_zero(raw: &RawSuperblock) -> bool {
-    raw.fs_sparecon64 == [0; 13] && raw.fs_sparecon32 == [0; 21]
+macro_rules! spares {
+    ($($field:ident)*) => {
+        /// Whether the fields that nobody uses are zero.
+        fn spares_are_zero(raw: &RawSuperblock) -> bool {
+            let none = RawSuperblock::default();
+            true $(&& raw.$field == none.$field)*
+        }
+
+        /// Clears the fields that nobody uses.
+        pub(crate) fn clear_spares(raw: &mut RawSuperblock) {
+            let none = RawSuperblock::default();
+            $(raw.$field = none.$field;)*
+        }
+    };
 }
 
-/// Clears the fields that nobody uses.
-pub(crate) fn clear_spares(raw: &mut RawSuperblock) {
-    raw.fs_sparecon64 = [0; 13];
-    raw.fs_sparecon32 = [0; 21];
-}
+spares! { fs_spare1 fs_spare2 fs_spare5 fs_sparecon64 fs_sparecon32 }
 
 /// Whether the file system was unmounted; no fault, since everybody who mounts it can tell. Our own
 /// mount for writing marks the image for a check as a kernel does that met errors; its record tells
@@ -180,38 +192,39 @@ pub(super) fn check_copy<S: Source + ?Sized>(
     let mut scratch = Vec::new();
     let bytes = context.bytes(place, SUPERBLOCK_BYTES, &mut scratch)?;
     let copy = RawSuperblock::decode(sb.order, bytes);
-    if constant(&copy) != constant(&sb.raw) {
-        let at = Location::group(group).at_block(BlockNumber(place));
-        findings.add(Code::BackupDiffers, at, || {
-            "the last group's copy of the superblock differs in what never changes".to_owned()
-        });
+    if is_same(&copy, &sb.raw) {
+        return Ok(());
+    }
+    let at = Location::group(group).at_block(BlockNumber(place));
+    // Where both can be, the copy may be the one that is right.
+    match Superblock::parse(bytes, sb.place, context.source.size_bytes()) {
+        Ok(_) => findings.add(Code::SuperblockContradicted, at, || {
+            "the superblock and its copy in the last group differ in what never changes".to_owned()
+        }),
+        Err(_) => findings.add(Code::BackupDiffers, at, || {
+            "the last group has no sound copy of the superblock".to_owned()
+        }),
     }
     Ok(())
 }
 
-/// What never changes, in FreeBSD's order.
-fn constant(raw: &RawSuperblock) -> impl PartialEq + use<> {
-    let places = [raw.fs_sblkno, raw.fs_cblkno, raw.fs_iblkno, raw.fs_dblkno];
-    let sizes = [raw.fs_bsize, raw.fs_fsize, raw.fs_frag, raw.fs_sbsize];
-    let masks = [raw.fs_bmask, raw.fs_fmask, raw.fs_bshift, raw.fs_fshift];
-    let more = [
-        raw.fs_fragshift,
-        raw.fs_fsbtodb,
-        raw.fs_nindir,
-        raw.fs_inopb as i32,
-    ];
-    let groups = [
-        raw.fs_ncg as i32,
-        raw.fs_cssize,
-        raw.fs_cgsize,
-        raw.fs_ipg as i32,
-    ];
-    (
-        places,
-        sizes,
-        masks,
-        more,
-        groups,
-        (raw.fs_fpg, raw.fs_magic),
-    )
+macro_rules! constants {
+    ($($field:ident)*) => {
+        /// Whether two superblocks are the same in what never changes.
+        pub(crate) fn is_same(one: &RawSuperblock, other: &RawSuperblock) -> bool {
+            true $(&& one.$field == other.$field)*
+        }
+
+        /// Takes what never changes from another superblock.
+        pub(crate) fn take_constants(to: &mut RawSuperblock, from: &RawSuperblock) {
+            $(to.$field = from.$field;)*
+        }
+    };
+}
+
+// What never changes, in FreeBSD's order.
+constants! {
+    fs_sblkno fs_cblkno fs_iblkno fs_dblkno fs_bsize fs_fsize fs_frag fs_sbsize fs_bmask fs_fmask
+    fs_bshift fs_fshift fs_fragshift fs_fsbtodb fs_nindir fs_inopb fs_ncg fs_cssize fs_cgsize fs_ipg
+    fs_fpg fs_magic
 }

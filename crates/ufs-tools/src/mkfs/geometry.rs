@@ -81,6 +81,13 @@ impl Sizes {
                 let what = "0 inodes, or 0 bytes for each".to_owned();
                 return Err(MkfsError::BadOption(what));
             }
+            (Some(inodes), _) if u64::from(inodes) > self.fragments => {
+                let what = format!(
+                    "{inodes} inodes: at most {}, one for each fragment",
+                    self.fragments
+                );
+                return Err(MkfsError::BadOption(what));
+            }
             (Some(inodes), _) => self.fragments * self.fragment / u64::from(inodes),
             (None, Some(bytes)) => bytes,
             (None, None) => FRAGMENTS_PER_INODE * self.fragment,
@@ -208,22 +215,65 @@ impl Sizes {
         if group.fragments == smallest.fragments {
             group = smallest;
         }
-        while group.fragments > 0 {
-            let rest = self.fragments % group.fragments;
-            let overhead = self.overhead(group);
-            if self.fragments < overhead + step {
-                break;
-            }
-            if rest == 0 || rest >= overhead {
+        while group.fragments >= self.overhead(group) {
+            if self.has_room(group) {
                 return Ok(group);
             }
             group = self.group(group.fragments - step);
         }
-        let bytes = (self.overhead(smallest) + step) * self.fragment;
-        Err(MkfsError::TooSmall(format!(
-            "{} bytes, at least {bytes} are needed",
-            self.fragments * self.fragment
-        )))
+        self.few_groups(most_fragments).ok_or_else(|| {
+            MkfsError::TooSmall(format!(
+                "{} bytes, at least {} are needed",
+                self.fragments * self.fragment,
+                self.least_fragments(smallest) * self.fragment
+            ))
+        })
+    }
+
+    /// Behind the root directory's first block, which follows the summary array in the first group.
+    fn root_end(&self, group: Group) -> u64 {
+        let groups = self.fragments.div_ceil(group.fragments.max(1));
+        let summary = (groups * RawSummary::SIZE as u64).div_ceil(self.fragment);
+        (self.data_at(group) + summary).next_multiple_of(self.per_block()) + self.per_block()
+    }
+
+    /// Whether each group has room for what is its own, the last one too, and the first one for the root.
+    fn has_room(&self, group: Group) -> bool {
+        if group.fragments == 0 {
+            return false;
+        }
+        let (rest, overhead) = (self.fragments % group.fragments, self.overhead(group));
+        let is_last_possible = rest == 0 || rest >= overhead;
+        is_last_possible
+            && group.fragments >= overhead
+            && group.fragments.min(self.fragments) >= self.root_end(group)
+    }
+
+    /// A group where there is no room for as many groups as wanted.
+    fn few_groups(&self, most_fragments: u64) -> Option<Group> {
+        let groups = (1..WANTED_GROUPS).rev().map(|count| {
+            let fragments = self.fragments.div_ceil(count);
+            self.group(fragments.next_multiple_of(self.per_block()))
+        });
+        let is_possible = |group: &Group| {
+            self.has_room(*group)
+                && group.fragments <= most_fragments
+                && self.can_count_inodes(*group)
+                && self.header_bytes(*group) <= self.block
+        };
+        groups.into_iter().find(is_possible)
+    }
+
+    /// The fewest fragments that a file system can have: one group, and a block of data.
+    fn least_fragments(&self, smallest: Group) -> u64 {
+        let mut least = self.root_end(smallest);
+        loop {
+            let needed = self.root_end(self.group(least));
+            if needed <= least {
+                return least;
+            }
+            least = needed;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is marked as used, and everything that is counted.
 
 use super::fixer::Fixer;
+use super::superblock::old_time;
 use crate::fsck::{CheckError, Code, Finding, Location};
 use crate::group::{self, Contents};
 use backstitch_layout::GroupNumber;
@@ -101,6 +102,7 @@ impl Fixer<'_, '_> {
             };
         }
         raw.fs_cstotal = total;
+        raw.fs_old_time = old_time(sb.version, &raw);
         Ok(self.image.write(sb.place, &raw.to_bytes(sb.order))?)
     }
 
@@ -115,7 +117,8 @@ impl Fixer<'_, '_> {
             super::superblock::put_derived(sb, &mut raw);
             self.image.write(sb.place, &raw.to_bytes(sb.order))?;
         }
-        if findings.iter().any(|f| f.code == Code::BackupDiffers) {
+        let of_copy = [Code::BackupDiffers, Code::SuperblockContradicted];
+        if findings.iter().any(|f| of_copy.contains(&f.code)) {
             let place = sb.superblock_copy(GroupNumber(sb.groups - 1));
             self.write(place, &raw.to_bytes(sb.order))?;
         }

@@ -88,6 +88,11 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         return Outcome::written(image, log, Some(report.clone()), Some(report), None);
     }
     refuse_unwritable(&image)?;
+    // What was gathered by a superblock that is not believed counts for nothing.
+    let facts = match superblock::weigh(&mut image, &mut log)? {
+        true => None,
+        false => facts,
+    };
     let start = image.fork();
     if is_damaged {
         if let Some(facts) = facts.filter(|facts| facts.sb.is_left_in_order()) {
@@ -194,7 +199,9 @@ fn step_of(finding: &Finding) -> Step {
     use Code::*;
     match finding.code {
         FieldNotZero if finding.location.inode.is_none() => Step::Superblock,
-        SuperblockCorrupt | SuperblockField | BackupDiffers => Step::Superblock,
+        SuperblockCorrupt | SuperblockField | SuperblockContradicted | BackupDiffers => {
+            Step::Superblock
+        }
         GroupHeaderCorrupt | InodeNotInitialised => Step::Groups,
         RootInvalid | ModeInvalid | FieldNotZero | SpecialFileInvalid | SymlinkInvalid
         | XattrInodeInvalid => Step::Inodes,

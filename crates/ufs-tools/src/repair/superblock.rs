@@ -3,14 +3,14 @@
 use super::Log;
 use crate::fsck::{CheckError, Code, Location, Report, superblock as check};
 use backstitch_layout::tools::{Overlay, Source};
-use backstitch_layout::{BlockNumber, FormatError};
+use backstitch_layout::{BlockNumber, FormatError, GroupNumber};
 use backstitch_ufs::format::log_record::LOG_RECORD_AT;
 use backstitch_ufs::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
 use backstitch_ufs::format::superblock::{
     FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES, READ_BYTES,
-    SUPERBLOCK_BYTES, magic,
+    SUPERBLOCK_BYTES, magic, offset,
 };
-use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock};
+use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock, Version};
 
 /// Copies of the superblock begin at multiples of this: no block is smaller.
 const COPY_STEP: u64 = 4_096;
@@ -18,52 +18,104 @@ const COPY_STEP: u64 = 4_096;
 /// groups have all lost theirs.
 const SEARCHED_BYTES: u64 = 1 << 30;
 
-/// Puts a group's copy of the superblock in place; whether there is one. The copy is believed if it
-/// is where its own numbers say that a copy is.
+/// Puts a group's copy of the superblock in place; whether there is one.
 pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+    let Some((sb, place)) = first_copy(image)? else {
+        return Ok(false);
+    };
+    let mut raw = (*sb.raw).clone();
+    raw.fs_clean = 0;
+    raw.fs_old_flags = OLD_FLAG_MOVED;
+    raw.fs_flags |= FLAG_NEEDS_CHECK as i32;
+    image.write(sb.place, &raw.to_bytes(sb.order))?;
+    forget_record(image, &sb)?;
+    if let Some(log) = sb.log {
+        image.write(sb.place + LOG_RECORD_AT as u64, &log.encode(sb.order))?;
+    }
+    let found = place / u64::from(sb.fragment_bytes);
+    log.add(
+        Location::block(BlockNumber(found)),
+        "the superblock was taken from this copy",
+    );
+    image.barrier();
+    // What is in the way, where it is looked for before the right place.
+    match check::find(image) {
+        Ok(_) => Ok(true),
+        Err(CheckError::Format(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first copy of the superblock on the device that is where its own numbers say that a copy is,
+/// and the byte that it begins at.
+fn first_copy(image: &Overlay<'_>) -> Result<Option<(Superblock, u64)>, CheckError> {
     let size = image.size_bytes();
     let mut place = 2 * COPY_STEP;
     while place + READ_BYTES as u64 <= size.min(SEARCHED_BYTES) {
         let bytes = image.read(place, READ_BYTES)?;
         if let Some(sb) = copy_at(&bytes, place, size) {
-            let mut raw = (*sb.raw).clone();
-            raw.fs_clean = 0;
-            raw.fs_old_flags = OLD_FLAG_MOVED;
-            raw.fs_flags |= FLAG_NEEDS_CHECK as i32;
-            image.write(sb.place, &raw.to_bytes(sb.order))?;
-            forget_record(image, &sb)?;
-            if let Some(log) = sb.log {
-                image.write(sb.place + LOG_RECORD_AT as u64, &log.encode(sb.order))?;
-            }
-            let found = place / u64::from(sb.fragment_bytes);
-            log.add(
-                Location::block(BlockNumber(found)),
-                "the superblock was taken from this copy",
-            );
-            image.barrier();
-            // What is in the way, where it is looked for before the right place.
-            return match check::find(image) {
-                Ok(_) => Ok(true),
-                Err(CheckError::Format(_)) => Ok(false),
-                Err(error) => Err(error),
-            };
+            return Ok(Some((sb, place)));
         }
         place += COPY_STEP;
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// Takes what never changes from the copies where they are to be believed more than the superblock:
+/// the first and the last one agree against it. Of an image of one group there is one copy, and more
+/// to be believed is which has more of the fields right that follow from others.
+pub(super) fn weigh(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+    let sb = check::find(image)?;
+    let Some((copy, place)) = first_copy(image)? else {
+        return Ok(false);
+    };
+    if copy.version != sb.version || check::is_same(&copy.raw, &sb.raw) {
+        return Ok(false);
+    }
+    let is_believed = match copy.groups {
+        1 => faults(&copy) <= faults(&sb),
+        groups => {
+            let fragment = copy.superblock_copy(GroupNumber(groups - 1));
+            let last = fragment * u64::from(copy.fragment_bytes);
+            let bytes = image.read(last, READ_BYTES)?;
+            let last = copy_at(&bytes, last, image.size_bytes());
+            last.is_some_and(|last| check::is_same(&last.raw, &copy.raw))
+        }
+    };
+    if !is_believed {
+        return Ok(false);
+    }
+    let mut raw = (*sb.raw).clone();
+    check::take_constants(&mut raw, &copy.raw);
+    image.write(sb.place, &raw.to_bytes(sb.order))?;
+    image.barrier();
+    log.add(
+        Location::block(BlockNumber(place / u64::from(copy.fragment_bytes))),
+        "what never changes in the superblock was taken from this copy",
+    );
+    Ok(true)
+}
+
+/// How many of the fields that follow from others are wrong.
+fn faults(sb: &Superblock) -> usize {
+    let fields = check::derived(sb);
+    fields
+        .iter()
+        .filter(|field| field.found != field.expected)
+        .count()
 }
 
 /// The superblock that a copy at `place` is of, with its home as its place.
 fn copy_at(bytes: &[u8], place: u64, size: u64) -> Option<Superblock> {
-    let (version, _) = magic(bytes)?;
-    let sb = Superblock::parse(bytes, version.usual_place(), size).ok()?;
-    let told = u64::try_from(sb.raw.fs_sblockloc).unwrap_or(0);
-    let sb = match PLACES.contains(&told) {
-        true => Superblock { place: told, ..sb },
-        false => sb,
+    let (version, order) = magic(bytes)?;
+    let told = order.u64(bytes, offset::PLACE);
+    let home = match PLACES.contains(&told) {
+        true => told,
+        false => version.usual_place(),
     };
+    let sb = Superblock::parse(bytes, home, size).ok()?;
     let fragment = u64::from(sb.fragment_bytes);
-    let is_copy = backstitch_layout::GroupNumber::all(sb.groups)
+    let is_copy = GroupNumber::all(sb.groups)
         .map(|group| sb.superblock_copy(group) * fragment)
         .take_while(|copy| *copy <= place)
         .any(|copy| copy == place);
@@ -110,6 +162,14 @@ fn forget_record(image: &mut Overlay<'_>, sb: &Superblock) -> Result<(), CheckEr
     Ok(())
 }
 
+/// `fs_old_time` as it must be: UFS1 has the time there too.
+pub(super) fn old_time(version: Version, raw: &RawSuperblock) -> i32 {
+    match version {
+        Version::Ufs1 => raw.fs_time as i32,
+        Version::Ufs2 => raw.fs_old_time,
+    }
+}
+
 /// Marks a repaired image as clean, where it is not or anything was changed. Its check hashes, which
 /// we do not compute, no longer count; a journal from before does not either, since it names the
 /// time of the last mount.
@@ -134,6 +194,7 @@ pub(super) fn finish(
     raw.fs_pendingblocks = 0;
     raw.fs_pendinginodes = 0;
     raw.fs_time = now_seconds.into();
+    raw.fs_old_time = old_time(sb.version, &raw);
     raw.fs_mtime = now_seconds.into();
     image.write(sb.place, &raw.to_bytes(sb.order))?;
     forget_record(image, sb)?;

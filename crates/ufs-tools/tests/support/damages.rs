@@ -2,8 +2,10 @@
 
 use super::probe::Probe;
 use super::{VARIANTS, makefs, source_tree};
+use backstitch_layout::GroupNumber;
 use backstitch_ufs::format::inode::POINTERS;
-use backstitch_ufs::format::{OnDisk, RawInode2, RawSummary, Version};
+use backstitch_ufs::format::superblock::MAGIC_UFS1;
+use backstitch_ufs::format::{OnDisk, RawInode2, RawSummary, RawSuperblock, Version};
 use backstitch_ufs_tools::fsck::{Code, Kind};
 use core::mem::offset_of;
 use std::sync::OnceLock;
@@ -12,10 +14,7 @@ use std::sync::OnceLock;
 /// among other things, and the worst kind of all that is found.
 pub(crate) type Row = (&'static str, fn(&mut Probe) -> bool, Code, Kind);
 
-fn superblock(
-    probe: &mut Probe,
-    change: impl FnOnce(&mut backstitch_ufs::format::RawSuperblock),
-) -> bool {
+fn superblock(probe: &mut Probe, change: impl FnOnce(&mut RawSuperblock)) -> bool {
     probe.superblock(change);
     true
 }
@@ -57,6 +56,25 @@ pub(crate) const SUPERBLOCK: &[Row] = &[
     ("fs_cstotal", |p| superblock(p, |raw| raw.fs_cstotal.cs_nbfree += 1), Code::SummaryWrong, Kind::Count),
     ("the summary of a group", summary, Code::SummaryWrong, Kind::Count),
     ("the copy in the last group", last_copy, Code::BackupDiffers, Kind::Count),
+    ("a number of the copy in the last group", |p| copy_says(p, |raw| raw.fs_sbsize += 512), Code::SuperblockContradicted, Kind::Corruption),
+    ("fs_sbsize", |p| superblock(p, |raw| raw.fs_sbsize += 512), Code::SuperblockContradicted, Kind::Corruption),
+    ("fs_sbsize of too few bytes", |p| superblock(p, |raw| raw.fs_sbsize = 1_400), Code::SuperblockCorrupt, Kind::Corruption),
+    ("fs_sblkno", |p| superblock(p, |raw| raw.fs_sblkno -= raw.fs_frag), Code::SuperblockCorrupt, Kind::Corruption),
+    ("fs_sblockloc", |p| !is_ufs1(p) && p.sb.place == 65_536 && superblock(p, |raw| raw.fs_sblockloc += 1_000), Code::SuperblockField, Kind::Corruption),
+    ("fs_csaddr on the superblock", |p| { let at = p.sb.place / u64::from(p.sb.fragment_bytes); summary_at(p, at) }, Code::SuperblockCorrupt, Kind::Corruption),
+    ("fs_csaddr on a group's header", |p| { let at = p.sb.group_header(GroupNumber(0)); summary_at(p, at) }, Code::SuperblockCorrupt, Kind::Corruption),
+    ("fs_csaddr on inodes", |p| { let at = p.sb.group_inodes(GroupNumber(p.sb.groups - 1)) + 1; summary_at(p, at) }, Code::SuperblockCorrupt, Kind::Corruption),
+    ("fs_csaddr behind the end", |p| { let at = p.sb.fragments; summary_at(p, at) }, Code::SuperblockCorrupt, Kind::Corruption),
+    ("fs_maxbsize", |p| is_ufs1(p) && superblock(p, |raw| raw.fs_maxbsize /= 2), Code::SuperblockField, Kind::Corruption),
+    ("fs_old_cpg", |p| is_ufs1(p) && superblock(p, |raw| raw.fs_old_cpg = 16), Code::SuperblockField, Kind::Corruption),
+    ("fs_old_cgoffset", |p| is_ufs1(p) && superblock(p, |raw| raw.fs_old_cgoffset = 1), Code::SuperblockField, Kind::Corruption),
+    ("fs_old_flags", |p| superblock(p, |raw| raw.fs_old_flags &= !0x80), Code::SuperblockField, Kind::Corruption),
+    ("fs_old_time", |p| is_ufs1(p) && superblock(p, |raw| raw.fs_old_time += 9), Code::SummaryWrong, Kind::Count),
+    ("cs_numclusters of the total", |p| superblock(p, |raw| raw.fs_cstotal.cs_numclusters = 3), Code::SummaryWrong, Kind::Count),
+    ("a spare number of the total", |p| superblock(p, |raw| raw.fs_cstotal.cs_spare[1] = 3), Code::SummaryWrong, Kind::Count),
+    ("fs_spare1", |p| superblock(p, |raw| raw.fs_spare1[1] = 1), Code::FieldNotZero, Kind::Corruption),
+    ("fs_spare2", |p| superblock(p, |raw| raw.fs_spare2 = 1), Code::FieldNotZero, Kind::Corruption),
+    ("fs_spare5", |p| superblock(p, |raw| raw.fs_spare5[0] = 1), Code::FieldNotZero, Kind::Corruption),
 ];
 
 #[rustfmt::skip]
@@ -74,6 +92,15 @@ pub(crate) const GROUPS: &[Row] = &[
     ("cg_nclusterblks", |p| group(p, |raw| raw.cg_nclusterblks += 1), Code::GroupHeaderCorrupt, Kind::Corruption),
     ("a spare number of a header", |p| group(p, |raw| raw.cg_sparecon64[1] = 1), Code::GroupHeaderCorrupt, Kind::Corruption),
     ("another spare number of a header", |p| group(p, |raw| raw.cg_sparecon32 = 1), Code::GroupHeaderCorrupt, Kind::Corruption),
+    ("cg_clustersumoff", |p| p.sb.cluster_sums > 0 && group(p, |raw| raw.cg_clustersumoff -= 4), Code::GroupHeaderCorrupt, Kind::Corruption),
+    ("cg_firstfield", |p| group(p, |raw| raw.cg_firstfield = 1), Code::GroupHeaderCorrupt, Kind::Corruption),
+    ("the time of the other version", |p| { let is_ufs1 = is_ufs1(p); group(p, |raw| if is_ufs1 { raw.cg_time = 5 } else { raw.cg_old_time = 5 }) }, Code::GroupHeaderCorrupt, Kind::Corruption),
+    ("cg_initediblk of a UFS1", |p| is_ufs1(p) && group(p, |raw| raw.cg_initediblk = 64), Code::GroupHeaderCorrupt, Kind::Corruption),
+    ("a byte between the maps", between_maps, Code::BitmapPadding, Kind::Corruption),
+    ("the map without inode 1", |p| inode_bit(p, 1, false), Code::InodeNotMarked, Kind::Corruption),
+    ("boot blocks marked as free", |p| { fragment_bit(p, 1); true }, Code::BlockNotMarked, Kind::Corruption),
+    ("inodes marked as free", |p| { let at = p.sb.inodes_at; fragment_bit(p, at); true }, Code::BlockNotMarked, Kind::Corruption),
+    ("the summary marked as free", |p| { let at = p.sb.summary_at as u32; fragment_bit(p, at); true }, Code::BlockNotMarked, Kind::Corruption),
     ("cg_rotor", |p| group(p, |raw| raw.cg_rotor = raw.cg_ndblk), Code::RotorInvalid, Kind::Count),
     ("cg_frotor", |p| group(p, |raw| raw.cg_frotor = u32::MAX), Code::RotorInvalid, Kind::Count),
     ("cg_irotor", |p| group(p, |raw| raw.cg_irotor = u32::MAX), Code::RotorInvalid, Kind::Count),
@@ -109,7 +136,7 @@ pub(crate) const INODES: &[Row] = &[
     ("a pointer behind the end of the device", |p| { let end = p.sb.fragments; pointer(p, "/dir/large", 2, end) }, Code::BlockOutOfRange, Kind::Corruption),
     ("a pointer of all ones", |p| pointer(p, "/dir/large", 2, u64::MAX), Code::BlockOutOfRange, Kind::Corruption),
     ("a block across two", |p| p.sb.fragments_per_block > 1 && { let at = p.inode(p.path("/dir/large")).pointers[2]; pointer(p, "/dir/large", 2, at + 1) }, Code::BlockOutOfRange, Kind::Corruption),
-    ("a pointer to a group's header", |p| { let at = p.sb.group_header(backstitch_layout::GroupNumber(0)); pointer(p, "/dir/large", 1, at) }, Code::BlockInMetadata, Kind::Corruption),
+    ("a pointer to a group's header", |p| { let at = p.sb.group_header(GroupNumber(0)); pointer(p, "/dir/large", 1, at) }, Code::BlockInMetadata, Kind::Corruption),
     ("a pointer to the boot blocks", |p| { let per_block = u64::from(p.sb.fragments_per_block); pointer(p, "/dir/large", 1, per_block) }, Code::BlockInMetadata, Kind::Corruption),
     ("a pointer to the summary", |p| { let at = p.sb.summary_at; pointer(p, "/dir/small", 0, at) }, Code::BlockInMetadata, Kind::Corruption),
     ("a block with two owners", |p| { let at = p.inode(p.path("/dir/large")).pointers[1]; pointer(p, "/dir/sub/larger", 3, at) }, Code::BlockClaimedTwice, Kind::Corruption),
@@ -176,9 +203,48 @@ fn summary(probe: &mut Probe) -> bool {
 }
 
 fn last_copy(probe: &mut Probe) -> bool {
-    let last = backstitch_layout::GroupNumber(probe.sb.groups - 1);
+    let last = GroupNumber(probe.sb.groups - 1);
     let at = probe.fragment(probe.sb.superblock_copy(last));
     probe.poke(at + 184, &[0xff; 4]);
+    true
+}
+
+/// Changes the last group's copy of the superblock.
+fn copy_says(probe: &mut Probe, change: impl FnOnce(&mut RawSuperblock)) -> bool {
+    let copy = probe.sb.superblock_copy(GroupNumber(probe.sb.groups - 1));
+    let at = probe.fragment(copy);
+    let mut raw = RawSuperblock::decode(probe.sb.order, &probe.bytes[at..]);
+    change(&mut raw);
+    raw.encode(probe.sb.order, &mut probe.bytes[at..]);
+    // With one group there are two, and nothing tells which of them is right.
+    probe.sb.groups > 1
+}
+
+fn summary_at(probe: &mut Probe, fragment: u64) -> bool {
+    superblock(probe, |raw| {
+        raw.fs_csaddr = fragment as i64;
+        if raw.fs_magic == MAGIC_UFS1 {
+            raw.fs_old_csaddr = fragment as i32;
+        }
+    })
+}
+
+/// Between the maps of fragments and of clusters, or where that begins where the other ends, between
+/// those of inodes and of fragments.
+fn between_maps(probe: &mut Probe) -> bool {
+    let maps = probe.parsed_group(0).maps;
+    let bytes = |bits: u32| (bits as usize).div_ceil(8);
+    let inodes_end = maps.inodes_used + bytes(probe.sb.inodes_per_group);
+    let fragments_end = maps.fragments_free + bytes(probe.sb.fragments_per_group);
+    let sums = match probe.sb.cluster_sums {
+        0 => fragments_end,
+        _ => maps.cluster_sums + 4,
+    };
+    let gaps = [(inodes_end, maps.fragments_free), (fragments_end, sums)];
+    let gap = gaps.iter().find(|(start, end)| start < end);
+    let Some((at, _)) = gap else { return false };
+    let at = probe.header(0) + at;
+    probe.poke(at, &[1]);
     true
 }
 

@@ -35,6 +35,19 @@ pub enum SuperblockFault {
         /// The size.
         found: i64,
     },
+    /// The summary array is where a group has its own structures.
+    #[error(
+        "the summary of the groups, fragments {first} … {last} by fs_csaddr and fs_cssize, lies on \
+         structures of group {group}"
+    )]
+    SummaryInTheWay {
+        /// Its first fragment.
+        first: u64,
+        /// Its last fragment.
+        last: u64,
+        /// The group.
+        group: u32,
+    },
     /// The device ends before the file system.
     #[error("the file system has {file_system} bytes, its device {device}")]
     DeviceTooSmall {

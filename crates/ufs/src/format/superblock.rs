@@ -259,7 +259,8 @@ impl Superblock {
         }
     }
 
-    /// Finds the superblock of a device by its magic number. `read` reads
+    /// Finds the superblock of a device: the first with a magic number that is where it says, or else
+    /// a UFS2's at its usual place with a number there that is no place. `read` reads
     /// [`READ_BYTES`] from a place, `None` where that is behind the device's end.
     ///
     /// # Errors
@@ -268,18 +269,21 @@ impl Superblock {
         device_bytes: u64,
         mut read: impl FnMut(u64) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Superblock, E> {
+        let mut doubtful = None;
         for place in PLACES {
             let Some(bytes) = read(place)? else {
                 continue;
             };
-            let Some((version, order)) = magic(&bytes) else {
-                continue;
-            };
-            if is_at_home(version, order, &bytes, place) {
-                return Ok(Superblock::parse(&bytes, place, device_bytes)?);
+            match home(&bytes, place) {
+                Home::Here => return Ok(Superblock::parse(&bytes, place, device_bytes)?),
+                Home::Unknown => doubtful = doubtful.or(Some((bytes, place))),
+                Home::Elsewhere => {}
             }
         }
-        Err(not_ufs("no superblock at byte 65536, 8192, 0 or 262144".into()).into())
+        match doubtful {
+            Some((bytes, place)) => Ok(Superblock::parse(&bytes, place, device_bytes)?),
+            None => Err(not_ufs("no superblock at byte 65536, 8192, 0 or 262144".into()).into()),
+        }
     }
 
     /// The names of the features that keep us from reading; empty where we can.
@@ -477,13 +481,29 @@ impl Superblock {
     }
 }
 
-/// Whether a superblock is where it says, and not one of the copies: a copy of a UFS1's first
-/// group can be at the place where a UFS2's superblock is.
-fn is_at_home(version: Version, order: ByteOrder, bytes: &[u8], place: u64) -> bool {
+/// Whether bytes are a superblock at its own place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Home {
+    /// It says so.
+    Here,
+    /// They are a copy, or none.
+    Elsewhere,
+    /// It should be here, but has a number there that is no place of one.
+    Unknown,
+}
+
+/// Tells a superblock from copies, which may be where another one would be: that of a first group
+/// with blocks of 64 KiB is at 65536 in a UFS1, and in a UFS2 of `makefs`, whose superblock is at 8192.
+fn home(bytes: &[u8], place: u64) -> Home {
+    let Some((version, order)) = magic(bytes) else {
+        return Home::Elsewhere;
+    };
     let told = order.u64(bytes, offset_of!(RawSuperblock, fs_sblockloc));
+    let is_usual = place == version.usual_place();
     match version {
-        Version::Ufs1 => place == Version::Ufs1.usual_place() || (place == told && place != 65_536),
-        // `makefs` writes 8192 there and puts it at 65536.
-        Version::Ufs2 => place == told || place == Version::Ufs2.usual_place(),
+        Version::Ufs1 if is_usual || (place == told && place != 65_536) => Home::Here,
+        Version::Ufs2 if place == told => Home::Here,
+        Version::Ufs2 if is_usual && !PLACES.contains(&told) => Home::Unknown,
+        _ => Home::Elsewhere,
     }
 }

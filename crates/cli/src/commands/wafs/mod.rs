@@ -151,6 +151,7 @@ fn mkfs(args: &MkfsArgs) -> Result<()> {
             path: &args.file,
             made: "log",
             is_forced: args.force,
+            kept: &[],
         };
         overwritten.refuse(&device, None)?;
         if let Some(size) = size {

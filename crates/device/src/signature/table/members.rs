@@ -4,8 +4,8 @@
 use super::format;
 use crate::signature::Kind::{Member, PartitionTable};
 use crate::signature::Place::{Each, End, RoundedEnd, Start};
-use crate::signature::Signature;
 use crate::signature::closer;
+use crate::signature::{BSD_LABEL, Signature};
 
 pub(super) static MEMBERS: &[Signature] = &[
     format(
@@ -28,7 +28,7 @@ pub(super) static MEMBERS: &[Signature] = &[
         Some(closer::has_partitions),
     ),
     format(
-        "a BSD disk label",
+        BSD_LABEL,
         PartitionTable,
         "backstitch info {} lists the partitions, and {}#a is the first one",
         &[

@@ -12,8 +12,8 @@ const BLOCK_BYTES_MIN: u32 = 4_096;
 const BLOCK_BYTES_MAX: u32 = 65_536;
 /// The most fragments of a block.
 const FRAGMENTS_MAX: u32 = 8;
-/// The smallest `fs_sbsize`, rounded down: the structure itself.
-const SUPERBLOCK_BYTES_MIN: i32 = super::SUPERBLOCK_BYTES as i32;
+/// The smallest `fs_sbsize`: the structure itself, in the smallest fragments.
+const SUPERBLOCK_BYTES_MIN: i32 = super::SUPERBLOCK_BYTES.next_multiple_of(512) as i32;
 /// The most inodes that can be numbered.
 const INODES_MAX: u64 = u32::MAX as u64;
 
@@ -131,7 +131,9 @@ pub(super) fn checked(
     place: u64,
 ) -> Result<Superblock, SuperblockFault> {
     let sizes = Sizes::checked(&raw, version)?;
-    let is_old = version == Version::Ufs1 && raw.fs_maxbsize != raw.fs_bsize;
+    // Kernels from before UFS2 knew neither of the two.
+    let has_moved_flags = raw.fs_old_flags & super::OLD_FLAG_MOVED != 0;
+    let is_old = version == Version::Ufs1 && raw.fs_maxbsize != raw.fs_bsize && !has_moved_flags;
     let moved = Moved::of(&raw, is_old, &sizes);
     let low = SUPERBLOCK_BYTES_MIN.into();
     bounds("fs_sbsize", raw.fs_sbsize.into(), low, 8_192)?;
@@ -195,6 +197,10 @@ fn check_places(sb: &Superblock) -> Result<(), SuperblockFault> {
     let block = i64::from(sb.fragments_per_block);
     let end = i64::from(sb.fragments_per_group);
     let (header, inodes) = (i64::from(sb.header_at), i64::from(sb.inodes_at));
+    // The first group's copy is behind the superblock.
+    let behind = sb.place + super::AREA_BYTES as u64;
+    let least = behind.div_ceil(sb.fragment_bytes.into()) as i64;
+    bounds("fs_sblkno", sb.superblock_at.into(), least, end)?;
     bounds("fs_cblkno", header, i64::from(sb.superblock_at), end)?;
     bounds("fs_iblkno", inodes, header + block, end)?;
     let table = i64::from(sb.inodes_per_group / sb.inodes_per_block) * block;
@@ -214,8 +220,7 @@ fn check_places(sb: &Superblock) -> Result<(), SuperblockFault> {
         let most = (end - i64::from(sb.data_at)) / turn.max(1);
         bounds("fs_old_cgoffset", sb.raw.fs_old_cgoffset.into(), 0, most)?;
     }
-    let summary = sb.summary_fragments();
-    bounds("fs_cssize", summary.end as i64, 0, sb.fragments as i64)?;
+    check_summary(sb)?;
     // A file system from before UFS2 may have its maps elsewhere; its headers tell, and are
     // checked as they are read.
     if !sb.is_old {
@@ -226,6 +231,25 @@ fn check_places(sb: &Superblock) -> Result<(), SuperblockFault> {
             least,
             sb.block_bytes.into(),
         )?;
+    }
+    Ok(())
+}
+
+/// The summary array is in the file system, and in nobody's way: it is written whenever groups are
+/// counted anew.
+fn check_summary(sb: &Superblock) -> Result<(), SuperblockFault> {
+    let summary = sb.summary_fragments();
+    bounds("fs_cssize", summary.end as i64, 1, sb.fragments as i64)?;
+    let (first, last) = (sb.group_of(summary.start), sb.group_of(summary.end - 1));
+    for group in (first.0..=last.0).map(GroupNumber) {
+        let own = sb.own_fragments(group);
+        if summary.start < own.end && own.start < summary.end {
+            return Err(SuperblockFault::SummaryInTheWay {
+                first: summary.start,
+                last: summary.end - 1,
+                group: group.0,
+            });
+        }
     }
     Ok(())
 }

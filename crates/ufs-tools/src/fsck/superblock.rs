@@ -135,7 +135,7 @@ pub(super) fn check(sb: &Superblock, findings: &mut Findings) {
             "the flags are said to be where they were before UFS2".to_owned()
         });
     }
-    if !spares_are_zero(&sb.raw) {
+    if !spares_are_zero(sb.version, &sb.raw) {
         findings.add(Code::FieldNotZero, Location::FILE_SYSTEM, || {
             "a spare field of the superblock is in use".to_owned()
         });
@@ -143,22 +143,28 @@ pub(super) fn check(sb: &Superblock, findings: &mut Findings) {
 }
 
 macro_rules! spares {
-    ($($field:ident)*) => {
+    ($($field:ident)* ; $($later:ident)*) => {
         /// Whether the fields that nobody uses are zero.
-        fn spares_are_zero(raw: &RawSuperblock) -> bool {
+        fn spares_are_zero(version: Version, raw: &RawSuperblock) -> bool {
             let none = RawSuperblock::default();
-            true $(&& raw.$field == none.$field)*
+            let is_ufs2 = version == Version::Ufs2;
+            true $(&& raw.$field == none.$field)* $(&& (!is_ufs2 || raw.$later == none.$later))*
         }
 
         /// Clears the fields that nobody uses.
-        pub(crate) fn clear_spares(raw: &mut RawSuperblock) {
+        pub(crate) fn clear_spares(version: Version, raw: &mut RawSuperblock) {
             let none = RawSuperblock::default();
             $(raw.$field = none.$field;)*
+            if version == Version::Ufs2 {
+                $(raw.$later = none.$later;)*
+            }
         }
     };
 }
 
-spares! { fs_spare1 fs_spare2 fs_spare5 fs_sparecon64 fs_sparecon32 }
+// Where UFS2 has spares, UFS1 has had the number of tracks, masks, and tables of rotational positions,
+// which file systems of that time still hold.
+spares! { fs_sparecon64 fs_sparecon32 ; fs_spare1 fs_spare2 fs_spare5 }
 
 /// Whether the file system was unmounted; no fault, since everybody who mounts it can tell. Our own
 /// mount for writing marks the image for a check as a kernel does that met errors; its record tells

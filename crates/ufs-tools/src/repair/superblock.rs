@@ -129,7 +129,7 @@ pub(super) fn put_derived(sb: &Superblock, raw: &mut RawSuperblock) {
     }
     raw.fs_old_flags |= OLD_FLAG_MOVED;
     raw.fs_flags = sb.flags as i32;
-    check::clear_spares(raw);
+    check::clear_spares(sb.version, raw);
 }
 
 fn raw(image: &Overlay<'_>, sb: &Superblock) -> Result<RawSuperblock, CheckError> {

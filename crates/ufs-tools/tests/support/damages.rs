@@ -72,9 +72,9 @@ pub(crate) const SUPERBLOCK: &[Row] = &[
     ("fs_old_time", |p| is_ufs1(p) && superblock(p, |raw| raw.fs_old_time += 9), Code::SummaryWrong, Kind::Count),
     ("cs_numclusters of the total", |p| superblock(p, |raw| raw.fs_cstotal.cs_numclusters = 3), Code::SummaryWrong, Kind::Count),
     ("a spare number of the total", |p| superblock(p, |raw| raw.fs_cstotal.cs_spare[1] = 3), Code::SummaryWrong, Kind::Count),
-    ("fs_spare1", |p| superblock(p, |raw| raw.fs_spare1[1] = 1), Code::FieldNotZero, Kind::Corruption),
-    ("fs_spare2", |p| superblock(p, |raw| raw.fs_spare2 = 1), Code::FieldNotZero, Kind::Corruption),
-    ("fs_spare5", |p| superblock(p, |raw| raw.fs_spare5[0] = 1), Code::FieldNotZero, Kind::Corruption),
+    ("fs_spare1", |p| !is_ufs1(p) && superblock(p, |raw| raw.fs_spare1[1] = 1), Code::FieldNotZero, Kind::Corruption),
+    ("fs_spare2", |p| !is_ufs1(p) && superblock(p, |raw| raw.fs_spare2 = 1), Code::FieldNotZero, Kind::Corruption),
+    ("fs_spare5", |p| !is_ufs1(p) && superblock(p, |raw| raw.fs_spare5[0] = 1), Code::FieldNotZero, Kind::Corruption),
 ];
 
 #[rustfmt::skip]

@@ -136,6 +136,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     report(args, &made)
 }
 
+/// What a file system is made on.
+struct Opened {
+    device: Arc<dyn BlockDevice>,
+    /// A BSD disk label has it, which lies there and stays.
+    is_of_label: bool,
+}
+
 /// Where the file system goes.
 struct Target {
     named: Named,
@@ -161,11 +168,7 @@ impl Target {
 
     /// Opens it and sees that nothing is lost there; gives a whole file its size. `check` is asked
     /// about the size before anything is given up.
-    fn open(
-        &self,
-        args: &Args,
-        check: impl FnOnce(u64) -> Result<()>,
-    ) -> Result<Arc<dyn BlockDevice>> {
+    fn open(&self, args: &Args, check: impl FnOnce(u64) -> Result<()>) -> Result<Opened> {
         let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
         if self.is_new && args.size.is_none() {
             let error = Error::at_path("mkfs", &args.image, "no such file");
@@ -178,13 +181,14 @@ impl Target {
             }
             false => self.named.open("mkfs", OpenOptions::default())?,
         };
+        let is_of_label = part.as_ref().is_some_and(|part| part.is_of_label);
         let overwritten = Overwritten {
             what: "mkfs",
             path: &args.image,
             made: "file system",
             is_forced: args.force,
             // What named the partition goes on to name it; file systems leave room for a label.
-            kept: match part.as_ref().is_some_and(|part| part.is_of_label) {
+            kept: match is_of_label {
                 true => &[BSD_LABEL],
                 false => &[],
             },
@@ -204,7 +208,10 @@ impl Target {
             overwritten.refuse(&*device, None)?;
             check(size)?;
             overwritten.erase(&*device)?;
-            return Ok(device);
+            return Ok(Opened {
+                device,
+                is_of_label,
+            });
         }
         overwritten.refuse(&file, other)?;
         check(size)?;
@@ -213,7 +220,10 @@ impl Target {
         if is_file && size != there {
             file.resize(size).map_err(failed)?;
         }
-        Ok(Arc::new(file))
+        Ok(Opened {
+            device: Arc::new(file),
+            is_of_label,
+        })
     }
 }
 
@@ -241,7 +251,9 @@ fn make(args: &Args, (layout, mut wanted): (Layout, Mkfs), target: &Target) -> R
     }
     // Options that cannot be had cost nobody what is there.
     let can_make = |size| layout.planned_inodes(&wanted, size).map(drop);
-    let device = target.open(args, |size| can_make(size).map_err(failed))?;
+    let opened = target.open(args, |size| can_make(size).map_err(failed))?;
+    wanted.keeps_boot_blocks = opened.is_of_label;
+    let device = opened.device;
     let made = layout.make(&wanted, &*device).map_err(failed)?;
     if let Some(journal) = &journal {
         attach(&**journal)?;
@@ -421,10 +433,10 @@ fn make_journal_device(args: &Args) -> Result<()> {
         time_seconds: making_time()?,
         device_is_zero: target.is_new,
     };
-    let device = target.open(args, |_| Ok(()));
-    let made = device.and_then(|device| {
+    let opened = target.open(args, |_| Ok(()));
+    let made = opened.and_then(|opened| {
         layout
-            .make_journal(&wanted, &*device)
+            .make_journal(&wanted, &*opened.device)
             .map_err(|e| failed(&e))
     });
     report_journal_device(args, &target.kept(made)?)

@@ -148,7 +148,7 @@ impl<'a> Writer<'a> {
     /// Clears the places where another file system would be recognised, the superblock's included.
     /// Until the new superblock is written, last, the device holds no file system.
     fn clear_start(&mut self) -> Result<(), MkfsError> {
-        self.write_zeros(0..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64)?;
+        self.write_zeros(self.options.first_byte()..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64)?;
         self.batch.submit()
     }
 

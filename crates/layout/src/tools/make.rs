@@ -5,6 +5,10 @@ use thiserror::Error;
 
 use crate::FormatError;
 
+/// Bytes of the boot blocks, the second of which may have a disk label. Magic numbers of all layouts lie
+/// behind them.
+const BOOT_BLOCK_BYTES: u64 = 1_024;
+
 /// What to make. [`Mkfs::new`] gives the layout's usual values.
 #[derive(Clone, Debug, Default)]
 pub struct Mkfs {
@@ -55,6 +59,8 @@ pub struct Mkfs {
     pub root_gid: u32,
     /// The device holds nothing but zeros (a new file): inode tables need not be written.
     pub device_is_zero: bool,
+    /// The boot blocks stay as they are: a disk label lies there, which names the partition.
+    pub keeps_boot_blocks: bool,
 }
 
 /// Why no file system could be made.
@@ -81,6 +87,14 @@ pub enum MkfsError {
 }
 
 impl Mkfs {
+    /// The first byte that making a file system may write to.
+    pub fn first_byte(&self) -> u64 {
+        match self.keeps_boot_blocks {
+            true => BOOT_BLOCK_BYTES,
+            false => 0,
+        }
+    }
+
     /// The usual values.
     pub fn new(uuid: [u8; 16], hash_seed: [u8; 16], time_seconds: u64) -> Mkfs {
         Mkfs {

@@ -140,7 +140,8 @@ impl Writer<'_> {
         let end = self.device.size_bytes();
         let area = AREA_BYTES as u64;
         let first = self.sb.place + area;
-        self.zeros(0..first.min(end))?;
+        let start = self.wanted.mkfs.first_byte();
+        self.zeros(start..first.min(end))?;
         for place in PLACES.into_iter().filter(|place| *place >= first) {
             self.zeros(place.min(end)..(place + area).min(end))?;
         }

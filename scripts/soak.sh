@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests with large numbers, again and again, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, canaries, torn, sync, reclaim, nested, families,
-# histories, faults, memory, recovery, costs, drives, cases, load, mutants, states, page, io_uring, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
+# histories, faults, memory, recovery, costs, drives, cases, load, mutants, states, page, io_uring, ufs, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
 # THREADS=n is the number of threads of the explorer.
 set -eu
 cd "$(dirname "$0")/.."
@@ -85,6 +85,19 @@ part_families() {
     done
     explorer --script 'creat foo; write foo 300000 1000; sync; write foo 310000 3000'
     explorer --script 'creat foo; setxattr foo user.a x; fsync foo; setxattr foo user.a y; fsync foo'
+}
+
+# UFS with the smallest and the paper's fragments: every sequence of one operation, random ones, damaged images.
+part_ufs() {
+    for kind in ufs1 ufs2; do
+        for fragment in 512 1024; do
+            set -- -t "$kind" -b "$fragment" --ordering soft,sync,interbuffer
+            explorer "$@" --workload ace:1 --states "${UFS_STATES:-200000000}"
+            explorer "$@" --workload random:60,fragments --states-each "${CASE_STATES_EACH:-600}"
+        done
+    done
+    BACKSTITCH_ROUNDS="${IMAGES:-5000}" BACKSTITCH_SEED="$((round * 10000))" tests ufs-tools ufs_tools hostile:: damage::
+    FSX_OPS="${FSX_OPS:-1000000}" SEED="$round" tests tests end-to-end fsx::ufs lockstep::ufs
 }
 
 # Torn blocks: any of their sectors may arrive.
@@ -179,7 +192,7 @@ part_fuzz() {
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs drives cases load mutants states page io_uring fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate canaries torn sync reclaim nested families histories faults memory recovery costs drives cases load mutants states page io_uring ufs fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

@@ -43,8 +43,12 @@ fn no_more_failures_than_the_kernel() {
         let _switch = Switch::turned(true);
         mounts(&ours, "allow_other,io_uring=required")
     });
-    let ufs = Image::ours(&scratch, "ufs.img", "256M", &["-t", "ufs2"]);
-    let ufs = mounts(&ufs, "allow_other");
+    let of_ufs = |args: &[&str]| {
+        let image = Image::ours(&scratch, "ufs.img", "256M", args);
+        mounts(&image, "allow_other")
+    };
+    let ufs1 = of_ufs(&["-t", "ufs1", "-f", "512"]);
+    let ufs2 = of_ufs(&["-t", "ufs2"]);
     other.unmount();
 
     let count = |results: &Results, how: &str| results.values().filter(|(r, _)| r == how).count();
@@ -52,7 +56,8 @@ fn no_more_failures_than_the_kernel() {
     let always = [
         ("the kernel's ext2", &expected),
         ("ours", &found),
-        ("our UFS2", &ufs),
+        ("our UFS1", &ufs1),
+        ("our UFS2", &ufs2),
     ];
     for (whose, results) in always.into_iter().chain(by_ring_if_any) {
         say(&format!(
@@ -64,7 +69,8 @@ fn no_more_failures_than_the_kernel() {
     }
     assert!(count(&expected, "ok") > 300, "pjdfstest did not run");
     expect_no_worse("ext2", &expected, &found);
-    expect_no_worse("UFS2", &expected, &ufs);
+    expect_no_worse("UFS1", &expected, &ufs1);
+    expect_no_worse("UFS2", &expected, &ufs2);
     if let Some(by_ring) = &by_ring {
         expect_no_worse("ext2 by io_uring", &expected, by_ring);
     }

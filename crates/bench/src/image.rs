@@ -23,7 +23,9 @@ pub const IMAGE_UUID: [u8; 16] = [0xb5; 16];
 /// The UUID of the separate journals that benchmarks make.
 pub const JOURNAL_UUID: [u8; 16] = [0x1b; 16];
 
-const BLOCK_BYTES: u32 = 4096;
+/// What a bit of a map stands for where nobody says otherwise: a block of ext, a fragment of UFS. It is
+/// the one of large file systems, whatever the size of the one that is made.
+const UNIT_BYTES: u32 = 4096;
 
 /// The size that mkfs gives a journal in 4 GiB, and that of the papers' journals.
 const JOURNAL_BYTES: u64 = 64 << 20;
@@ -36,6 +38,8 @@ pub(crate) struct Making {
     pub(crate) layout: Layout,
     /// The mechanism that will run on it: the file system has the log that this one needs.
     pub(crate) ordering: Ordering,
+    /// The size of a block, or of a fragment where blocks are divided; the usual one where `None`.
+    pub(crate) unit_bytes: Option<u32>,
     /// The size of the log; the usual one where `None`.
     pub(crate) log_bytes: Option<u64>,
     /// Files and directories that must find room at the same time. The file system has the usual
@@ -49,6 +53,7 @@ impl Making {
         Making {
             layout,
             ordering,
+            unit_bytes: None,
             log_bytes: None,
             files: 0,
         }
@@ -77,7 +82,7 @@ impl Making {
             return Ok(Wafs::make(log, JOURNAL_UUID, made_nanoseconds)?);
         }
         let made = MkfsJournal {
-            block_size: Some(BLOCK_BYTES),
+            block_size: Some(UNIT_BYTES),
             device_is_zero: log_is_zero,
             ..MkfsJournal::new(JOURNAL_UUID, MADE_SECONDS)
         };
@@ -155,11 +160,10 @@ impl Making {
         let is_of_log = |word: &&str| logs().iter().any(|kind| kind.features().contains(word));
         let of_type = self.layout.type_features().iter().copied();
         let of_type = of_type.filter(|word| !is_of_log(word)).map(str::to_owned);
-        // What a bit of a map stands for has this size in every type: a block of ext, a fragment of UFS.
-        // It is the one of large file systems, whatever the size of this one.
+        let unit = Some(self.unit_bytes.unwrap_or(UNIT_BYTES));
         let (block_size, fragment_size) = match self.layout.divides_blocks() {
-            true => (None, Some(BLOCK_BYTES)),
-            false => (Some(BLOCK_BYTES), None),
+            true => (None, unit),
+            false => (unit, None),
         };
         let usual = Mkfs {
             features: of_type.chain(self.ordering.image_features()).collect(),

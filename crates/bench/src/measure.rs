@@ -66,6 +66,9 @@ pub struct Spec {
     pub scale: Scale,
     /// The layout of the file systems that are made.
     pub layout: Layout,
+    /// The size of their blocks, or of their fragments where blocks are divided, in bytes: 4096 where
+    /// `None`.
+    pub unit_bytes: Option<u32>,
     /// The mechanism.
     pub ordering: Ordering,
     /// Which optimisations of the patch engine are on.
@@ -104,6 +107,7 @@ pub fn measure(spec: &Spec) -> Result<Run> {
     let plan = Plan::draw(spec.workload, &spec.scale, spec.seed)?;
     let making = Making {
         files: plan.most_files(),
+        unit_bytes: spec.unit_bytes,
         ..Making::new(spec.layout, spec.ordering)
     };
     let journal = spec.journal_device.as_deref();

@@ -12,6 +12,7 @@ fn spec(workload: Workload, scale: Scale, ordering: Ordering, disk: &str) -> Spe
     let disk = Disk::named(disk, 256 << 20, &DiskOptions::default()).unwrap();
     Spec {
         layout: usual(),
+        unit_bytes: None,
         workload,
         scale,
         ordering,

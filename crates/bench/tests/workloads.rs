@@ -55,6 +55,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         workload,
         scale: small(workload),
         layout: usual(),
+        unit_bytes: None,
         ordering,
         optimisations: Optimisations::BOTH,
         target: Target::Memory {

@@ -168,6 +168,7 @@ impl Job {
             workload: self.place.workload,
             scale: self.place.scale(papers.fraction),
             layout: papers.layout,
+            unit_bytes: None,
             ordering: ordering.map_err(|_| fault(self.line.ordering))?,
             optimisations: optimisations.map_err(|_| fault(self.line.opt))?,
             target: Target::Disk(Box::new(disk)),

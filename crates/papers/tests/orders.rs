@@ -27,6 +27,7 @@ fn run(paper: &Paper, workload: Workload, scale: Scale, ordering: &str) -> Run {
     let disk = Disk::named(paper.disk, paper.size_bytes, &options).unwrap();
     let spec = Spec {
         layout: usual(),
+        unit_bytes: None,
         workload,
         scale,
         ordering: ordering.parse::<Ordering>().unwrap(),

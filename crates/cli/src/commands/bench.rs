@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// Run through system calls in this directory
     #[arg(
         long,
-        conflicts_with_all = ["layout", "ordering", "opt", "cache", "expire", "atomic", "size", "check"]
+        conflicts_with_all = ["layout", "block_size", "ordering", "opt", "cache", "expire", "atomic", "size", "check"]
     )]
     dir: Option<PathBuf>,
     /// Run on a simulated disk, in virtual time: the name of a preset (--list-disks), or a file
@@ -102,6 +102,9 @@ pub(crate) struct Args {
     /// The type of the file systems that are made: one of those that mkfs makes. Their journals go by the ordering
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = usual().name(), hide_default_value = true)]
     layout: Layout,
+    /// The size of a block, with UFS that of a fragment, an eighth of a block; 4096 by default
+    #[arg(short, long, value_name = "BYTES", value_parser = size::parse)]
+    block_size: Option<u64>,
     /// The size of the file system, with K, M, G or T behind the number; by default 4G, and 64G for
     /// recovery
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -405,6 +408,9 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
             fraction: args.scale,
         },
         layout: args.layout,
+        unit_bytes: args
+            .block_size
+            .map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
         ordering: args.orderings()[0],
         optimisations: Optimisations::BOTH,
         target,

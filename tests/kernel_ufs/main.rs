@@ -396,11 +396,21 @@ fn the_kernel_reads_what_we_write_on_images_of_makefs() {
     }
 }
 
-/// The superblock has the form from before UFS2, so we mount it read-only. The kernel finds the
-/// slice by itself.
+/// Where the file system of that disk begins, and how long it is, in bytes.
+const SLICE: (u64, u64) = (16 << 10, 306_167_808);
+
+/// A disk of FreeBSD 4: the superblock has the form from before UFS2, which a mount for writing brings up
+/// to date. As it is, where the kernel finds the slice by itself; and its file system alone, changed.
 #[test]
-fn the_kernel_reads_what_we_read_on_a_disk_of_freebsd() {
-    require!("fuse", "backstitch", "linux.uml", "insmod", "python3");
+fn the_kernel_reads_what_we_write_on_a_disk_of_freebsd() {
+    require!(
+        "fuse",
+        "backstitch",
+        "linux.uml",
+        "insmod",
+        "fls",
+        "python3"
+    );
     let packed =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/freebsd-disk-ufs1.gz");
     if !packed.is_file() {
@@ -408,26 +418,62 @@ fn the_kernel_reads_what_we_read_on_a_disk_of_freebsd() {
         return;
     }
     let scratch = Scratch::new("kernel_ufs_disk");
-    let path = scratch.path("disk.img");
-    let mut unpack = tool("sh");
-    unpack.args([
-        "-c",
-        "gunzip -c \"$1\" | cp --sparse=always /dev/stdin \"$2\"",
-        "sh",
-    ]);
-    run(unpack.arg(packed).arg(&path)).expect_success();
-    let (image, dir) = (Image::at(path.clone()), scratch.dir("mnt"));
+    let seed = Random::seed("kernel_ufs_disk");
+    let unpack = |to: &Path, filter: &str| {
+        let mut unpack = tool("sh");
+        let line = format!("gunzip -c \"$1\" {filter} | cp --sparse=always /dev/stdin \"$2\"");
+        run(unpack.args(["-c", &line, "sh"]).arg(&packed).arg(to)).expect_success();
+    };
+    let (whole, slice) = (scratch.path("disk.img"), scratch.path("slice.img"));
+    unpack(&whole, "");
+    let (begin, length) = SLICE;
+    unpack(
+        &slice,
+        &format!("| tail -c +{} | head -c {length}", begin + 1),
+    );
+    let dir = scratch.dir("mnt");
+    let image = Image::at(whole.clone());
     let mounted = Mounted::under_test(&image, &dir, &Options::with("ro,partition=1a"));
     let ours = look(&image, &dir);
     mounted.unmount();
-    let disks = [Disk {
-        what: "a disk of FreeBSD".to_owned(),
-        kind: kind(1, "le", 16_384, 2_048),
-        path,
-        partition: "1",
-        is_superblock_elsewhere: false,
-        ours,
-    }];
+    let kind = kind(1, "le", 16_384, 2_048);
+    let what = "a changed disk of FreeBSD";
+    let image = Image::ours_at(slice.clone());
+    let mounted = Mounted::under_test(&image, &dir, &Options::with("noatime"));
+    let mut random = Random::new(seed);
+    expect_done(what, fs::remove_dir_all(dir.join("bigdir")));
+    expect_done(what, fs::rename(dir.join("foo"), dir.join("bar2")));
+    let new = dir.join("new");
+    expect_done(what, fs::create_dir(&new));
+    expect_done(what, work::fill(&new, &mut random, kind.geometry()));
+    expect_done(
+        what,
+        work::holes(&dir.join("holes"), &mut random, kind.geometry()),
+    );
+    expect_done(what, work::play(&dir.join("played"), seed, 1_000));
+    expect_done(what, work::make_readable(&dir));
+    let changed = look(&image, &dir);
+    mounted.unmount();
+    image.expect_clean();
+    let disks = [
+        Disk {
+            what: "a disk of FreeBSD".to_owned(),
+            kind,
+            path: whole,
+            partition: "1",
+            is_superblock_elsewhere: false,
+            ours,
+        },
+        Disk {
+            what: what.to_owned(),
+            kind,
+            path: slice,
+            partition: "",
+            is_superblock_elsewhere: false,
+            ours: changed,
+        },
+    ];
+    expect_same_by_sleuthkit(&disks[1]);
     for (disk, (ours, theirs)) in disks.iter().zip(seen_by_both(&scratch, &disks)) {
         assert!(ours.len() > 20, "{}: {} names", disk.what, ours.len());
         expect_same(disk, &ours, &theirs);

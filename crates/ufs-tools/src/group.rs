@@ -58,7 +58,11 @@ pub(crate) fn header(
     match sb.version {
         Version::Ufs1 => {
             raw.cg_old_time = kept.cg_old_time;
-            raw.cg_old_ncyl = sb.raw.fs_old_cpg as i16;
+            raw.cg_old_ncyl = match sb.is_of_old_make() {
+                // The last group had fewer cylinders.
+                true => kept.cg_old_ncyl,
+                false => sb.raw.fs_old_cpg as i16,
+            };
             raw.cg_old_niblk = sb.inodes_per_group as i16;
             raw.cg_old_btotoff = maps.old_block_totals as i32;
             raw.cg_old_boff = maps.old_positions as i32;

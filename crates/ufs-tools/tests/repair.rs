@@ -5,7 +5,9 @@ use crate::support::damages::good_images;
 use crate::support::have;
 use crate::support::probe::Probe;
 use backstitch_device::{MemoryDevice, RecordingDevice, materialise_torn};
+use backstitch_layout::GroupNumber;
 use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
+use backstitch_ufs::format::{OnDisk, RawSuperblock, Version};
 use backstitch_ufs_tools::fsck::{self, Code, Kind, Options, Report, SliceSource};
 use backstitch_ufs_tools::repair::{Mode, Options as RepairOptions, Outcome, repair};
 use std::sync::Arc;
@@ -417,5 +419,54 @@ fn a_repair_that_is_cut_is_not_trusted_before_it_is_finished() {
             let (outcome, after) = repaired(&cut, Mode::All);
             assert!(outcome.is_clean() && check(&after.bytes).is_clean());
         });
+    });
+}
+
+/// UFS1 of kernels from before UFS2: clean, it is left as it is; else it is repaired, and its superblock
+/// brought up to date, also where it is taken from a copy.
+#[test]
+fn a_superblock_from_before_ufs2_is_repaired() {
+    each(|mut probe| {
+        if probe.sb.version != Version::Ufs1 {
+            return;
+        }
+        let old = |raw: &mut RawSuperblock| {
+            (raw.fs_maxbsize, raw.fs_sblockloc, raw.fs_spare1) = (0, 0, [-1_024, 10]);
+            (raw.fs_size, raw.fs_dsize, raw.fs_csaddr, raw.fs_time) = (0, 0, 0, 0);
+            (raw.fs_cstotal, raw.fs_metaspace) = (Default::default(), 0);
+            (raw.fs_flags, raw.fs_old_flags) = (0, 0);
+        };
+        probe.superblock(old);
+        let last = GroupNumber(probe.sb.groups - 1);
+        for copy in [GroupNumber(0), last] {
+            let at = probe.fragment(probe.sb.superblock_copy(copy));
+            let mut raw = RawSuperblock::decode(probe.sb.order, &probe.bytes[at..]);
+            old(&mut raw);
+            raw.encode(probe.sb.order, &mut probe.bytes[at..]);
+        }
+        let report = check(&probe.bytes);
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        for mode in [Mode::Preen, Mode::All] {
+            let (outcome, after) = repaired(&probe, mode);
+            assert!(outcome.is_clean() && after.bytes == probe.bytes);
+        }
+        let contents = probe.contents(probe.path("/dir/large"));
+        let damages: [fn(&mut Probe); 3] = [
+            |probe| probe.superblock(|raw| raw.fs_clean = 0),
+            |probe| probe.group(0, |raw| raw.cg_cs.cs_nbfree += 1),
+            |probe| {
+                let place = probe.sb.place as usize;
+                probe.bytes[place..place + 1_376].fill(0);
+            },
+        ];
+        for (number, damage) in damages.iter().enumerate() {
+            let mut damaged = probe.clone();
+            damage(&mut damaged);
+            let (outcome, after) = repaired(&damaged, Mode::All);
+            assert!(outcome.is_clean(), "{number}: {:#?}", outcome.repairs);
+            assert!(!after.sb.is_old && after.sb.is_clean(), "{number}");
+            assert!(check(&after.bytes).is_clean(), "{number}");
+            assert_eq!(after.contents(after.path("/dir/large")), contents);
+        }
     });
 }

@@ -25,8 +25,8 @@ use backstitch_unixfs::format::Format;
 use backstitch_unixfs::{UnixFs, Windows};
 
 use crate::fault::InodeFault;
-use crate::format::superblock::{FLAG_NEEDS_CHECK, FLAG_UNCLEAN};
-use crate::format::{ByteOrder, GroupHeader, MountRecord, Superblock};
+use crate::format::superblock::{FLAG_NEEDS_CHECK, FLAG_UNCLEAN, SUPERBLOCK_BYTES};
+use crate::format::{ByteOrder, GroupHeader, MountRecord, OnDisk, SECTOR_BYTES, Superblock};
 use crate::groups::Groups;
 use crate::image::{Ufs, from_format, read_superblock, refuse_unreadable};
 use crate::rules::{Rule, holds, wait_for};
@@ -51,8 +51,11 @@ impl LayoutKind for Ufs {
         device: &dyn BlockDevice,
         request: &OpenRequest,
     ) -> Step<Opened> {
-        let sb = read_superblock(device)?;
+        let mut sb = read_superblock(device)?;
         refuse_unreadable(&sb)?;
+        if !request.read_only && sb.is_old && sb.is_clean() {
+            sb = upgraded(device, sb)?;
+        }
         let inode_bytes = sb.version.inode_bytes();
         if v.atomic_bytes() < inode_bytes {
             let why = format!(
@@ -67,6 +70,22 @@ impl LayoutKind for Ufs {
             ByteOrder::Big => open::<true>(sb, v, request),
         }
     }
+}
+
+/// Brings a superblock from before UFS2 up to date, where that can be: whoever writes does.
+fn upgraded(device: &dyn BlockDevice, sb: Superblock) -> backstitch_layout::Result<Superblock> {
+    let Some(steps) = sb.upgrade() else {
+        return Ok(sb);
+    };
+    // Whole sectors, with what lies behind the superblock.
+    let mut bytes = vec![0; SUPERBLOCK_BYTES.next_multiple_of(SECTOR_BYTES as usize)];
+    device.read(sb.place, &mut bytes)?;
+    for raw in steps {
+        raw.encode(sb.order, &mut bytes);
+        device.write(sb.place, &bytes)?;
+        device.flush()?;
+    }
+    read_superblock(device)
 }
 
 fn open<const BIG: bool>(

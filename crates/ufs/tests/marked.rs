@@ -147,6 +147,86 @@ fn an_image_with_snapshots_is_read_and_not_written() {
     is_only_read(&snapshots, &folder.path().join("tree"), "snapshots");
 }
 
+/// An image as kernels from before UFS2 left it: the fields that came with UFS2 are zero.
+fn from_before(bytes: &[u8]) -> Vec<u8> {
+    with(bytes, |raw| {
+        (raw.fs_maxbsize, raw.fs_sblockloc, raw.fs_spare1) = (0, 0, [-1_024, 10]);
+        (raw.fs_size, raw.fs_dsize, raw.fs_csaddr, raw.fs_time) = (0, 0, 0, 0);
+        (raw.fs_cstotal, raw.fs_metaspace) = (Default::default(), 0);
+        (raw.fs_flags, raw.fs_old_flags) = (0, 0);
+        (raw.fs_avgfilesize, raw.fs_avgfpdir) = (0, 0);
+    })
+}
+
+#[test]
+fn a_superblock_from_before_ufs2_is_brought_up_to_date() {
+    if !have_makefs() {
+        return;
+    }
+    for order in ["le", "be"] {
+        let (folder, bytes) = made(Made {
+            version: 1,
+            order,
+            ..UFS2
+        });
+        let tree = folder.path().join("tree");
+        let old = from_before(&bytes);
+        let device = in_memory(&old);
+        let sb = read_superblock(&*device).unwrap();
+        assert!(sb.is_old && sb.is_of_old_make());
+        // Who only reads changes nothing.
+        let engine = mount(device.clone(), true);
+        compare(&engine, &tree);
+        engine.unmount().unwrap();
+        assert!(bytes_of(&*device) == old, "changed by reading");
+        for seed in 0..2 {
+            let engine = mount(device.clone(), false);
+            assert_eq!(engine.read_only_reason(), None);
+            let mut player = Player::new(engine.clone(), &tree, seed);
+            (0..200).for_each(|_| player.step());
+            compare_contents(&engine, &tree);
+            engine.unmount().unwrap();
+        }
+        let after = read_superblock(&*device).unwrap();
+        assert!(!after.is_old && after.is_of_old_make() && after.is_clean());
+        let (raw, total) = (&after.raw, &after.raw.fs_cstotal);
+        assert_eq!(raw.fs_size, i64::from(raw.fs_old_size));
+        assert_eq!(raw.fs_time, i64::from(raw.fs_old_time));
+        assert_eq!(total.cs_nbfree, i64::from(raw.fs_old_cstotal.cs_nbfree));
+        let image = Image::read(bytes_of(&*device));
+        crate::support::image::check_groups(&image, order);
+        crate::support::image::check_inodes(&image, order);
+    }
+}
+
+/// A crash may leave any of the sectors that were being written.
+#[test]
+fn a_crash_while_a_superblock_is_brought_up_to_date_leaves_the_tree() {
+    if !have_makefs() {
+        return;
+    }
+    let (folder, bytes) = made(Made { version: 1, ..UFS2 });
+    let old = from_before(&bytes);
+    let sb = read_superblock(&*in_memory(&old)).unwrap();
+    let mut before = old.clone();
+    for step in sb.upgrade().unwrap() {
+        let mut after = before.clone();
+        step.encode(sb.order, &mut after[sb.place as usize..]);
+        for arrived in 0..8_usize {
+            let mut torn = before.clone();
+            for sector in (0..3).filter(|sector| arrived >> sector & 1 == 1) {
+                let at = sb.place as usize + sector * 512;
+                torn[at..at + 512].copy_from_slice(&after[at..at + 512]);
+            }
+            let engine = mount(in_memory(&torn), false);
+            assert_eq!(engine.read_only_reason(), None, "{arrived:03b}");
+            compare(&engine, &folder.path().join("tree"));
+            engine.unmount().unwrap();
+        }
+        before = after;
+    }
+}
+
 /// Access lists are attributes of the system's; a mount of ours keeps them byte for byte, whatever
 /// happens to their file. Nothing here writes attributes: they are made of a file's contents.
 #[test]
@@ -261,14 +341,15 @@ fn no_number_of_the_superblock_leads_a_mount_astray() {
         let place = read_superblock(&*in_memory(&bytes)).unwrap().place as usize;
         let fields = (0..1_376).step_by(4).filter(|at| !(212..680).contains(at));
         let good = in_memory(&bytes);
-        for (at, value) in fields.flat_map(|at| [16, 1_000].map(|value| (at, value))) {
+        for at in fields {
+            let value: u32 = [16, 1_000][at / 4 % 2];
             let damaged = Arc::new(OverlayDevice::new(good.clone()));
             let at_byte = (place + at) as u64;
             damaged.write(at_byte, &u32::to_le_bytes(value)).unwrap();
             mounted += u32::from(is_used(damaged, &format!("UFS{version}: {value} at {at}")));
         }
     }
-    assert!(mounted > 250, "only {mounted} were mounted");
+    assert!(mounted > 120, "only {mounted} were mounted");
 }
 
 /// Whether a mount writes to the image, which it must then have done well.

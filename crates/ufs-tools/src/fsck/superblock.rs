@@ -103,15 +103,19 @@ pub(crate) fn derived(sb: &Superblock) -> Vec<Derived> {
     if sb.version == Version::Ufs1 {
         all.extend(derived! { raw,
             fs_maxbsize = sb.block_bytes;
-            fs_old_cpg = 1;
             fs_old_size = raw.fs_size;
             fs_old_dsize = raw.fs_dsize;
             fs_old_csaddr = raw.fs_csaddr;
             fs_old_inodefmt = 2;
-            fs_old_cgoffset = 0;
-            fs_old_cgmask = -1;
             fs_old_postblformat = 1;
             fs_old_nrpos = 1;
+        });
+    }
+    if sb.version == Version::Ufs1 && !sb.is_of_old_make() {
+        all.extend(derived! { raw,
+            fs_old_cpg = 1;
+            fs_old_cgoffset = 0;
+            fs_old_cgmask = -1;
         });
     }
     all

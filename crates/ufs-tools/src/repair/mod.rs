@@ -67,10 +67,16 @@ const UNIT_BYTES: usize = 512;
 pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
     let mut image = Overlay::new(device, UNIT_BYTES);
     let mut log = Log::default();
-    let (before, facts) = match fsck::survey(&image, &options.check) {
+    let (before, mut facts) = match fsck::survey(&image, &options.check) {
         Ok(survey) => (Ok(survey.report), survey.facts),
         Err(error) => (Err(error), None),
     };
+    let is_at_rest = |report: &Report| report.is_clean() && report.notes.is_empty();
+    let is_settled = before.as_ref().is_ok_and(is_at_rest);
+    let may_change = options.mode == Mode::All || before.as_ref().is_ok_and(Report::is_consistent);
+    if !is_settled && may_change && superblock::upgrade(&mut image, &mut log)? {
+        facts = fsck::survey(&image, &options.check)?.facts;
+    }
     let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
     if options.mode == Mode::Preen {
         let report = before?;
@@ -114,7 +120,8 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
 /// What we can check but not change.
 fn refuse_unwritable(image: &Overlay<'_>) -> Result<(), CheckError> {
     let sb = fsck::superblock::find(image)?;
-    let features = match (sb.is_old, sb.raw.fs_snapinum[0] != 0) {
+    let is_too_old = sb.is_old && sb.upgraded().is_none();
+    let features = match (is_too_old, sb.raw.fs_snapinum[0] != 0) {
         (true, _) => "a superblock from before UFS2",
         (_, true) => "snapshots",
         (false, false) => return Ok(()),

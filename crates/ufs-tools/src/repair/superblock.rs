@@ -18,6 +18,28 @@ const COPY_STEP: u64 = 4_096;
 /// groups have all lost theirs.
 const SEARCHED_BYTES: u64 = 1 << 30;
 
+/// Brings a superblock from before UFS2 up to date, as a mount for writing does: what is written then is
+/// where it is looked for. Whether it was.
+pub(super) fn upgrade(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+    let sb = match check::find(image) {
+        Ok(sb) => sb,
+        Err(CheckError::Format(_)) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let Some(steps) = sb.upgrade() else {
+        return Ok(false);
+    };
+    for raw in steps {
+        image.write(sb.place, &raw.to_bytes(sb.order))?;
+        image.barrier();
+    }
+    log.add(
+        Location::FILE_SYSTEM,
+        "the superblock was brought up to date, as FreeBSD 5 and later do",
+    );
+    Ok(true)
+}
+
 /// Puts a group's copy of the superblock in place; whether there is one.
 pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
     let Some((sb, place)) = first_copy(image)? else {
@@ -109,11 +131,15 @@ fn faults(sb: &Superblock) -> usize {
 fn copy_at(bytes: &[u8], place: u64, size: u64) -> Option<Superblock> {
     let (version, order) = magic(bytes)?;
     let told = order.u64(bytes, offset::PLACE);
-    let home = match PLACES.contains(&told) {
+    let home = match PLACES.contains(&told) && (told != 0 || version == Version::Ufs2) {
         true => told,
         false => version.usual_place(),
     };
     let sb = Superblock::parse(bytes, home, size).ok()?;
+    let sb = match sb.upgraded() {
+        Some(raw) => Superblock::parse(&raw.to_bytes(order), home, size).ok()?,
+        None => sb,
+    };
     let fragment = u64::from(sb.fragment_bytes);
     let is_copy = GroupNumber::all(sb.groups)
         .map(|group| sb.superblock_copy(group) * fragment)

@@ -10,6 +10,7 @@ use core::mem::offset_of;
 use std::ops::Range;
 
 mod check;
+mod older;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -311,7 +312,8 @@ impl Superblock {
                 names.push(name.into());
             }
         };
-        add(self.is_old, "a superblock from before UFS2");
+        let is_too_old = self.is_old && self.upgraded().is_none();
+        add(is_too_old, "a superblock from before UFS2");
         add(self.flags & FLAG_CHECK_HASHES != 0, "check hashes");
         add(self.flags & FLAG_GJOURNAL != 0, "gjournal");
         add(self.flags & FLAG_MULTILABEL != 0, "MAC labels");

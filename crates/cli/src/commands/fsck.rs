@@ -27,8 +27,9 @@ use std::time::Instant;
 /// Check a file system, and repair it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The verdict, clean or not, is that of `e2fsck -fn`. A finding is a leak (space that nobody can reach), a count (a number that
-can be computed again) or a corruption; soft updates leave nothing but leaks and counts behind.
+    after_help = "The verdict, clean or not, is that of `e2fsck -fn`; of UFS it follows the rules of FreeBSD's `fsck_ffs`. A finding is a leak
+(space that nobody can reach), a count (a number that can be computed again) or a corruption; soft updates leave nothing but leaks and
+counts behind.
 
 With -p what soft updates may leave is repaired, and nothing else: if there is a corruption, nothing is changed. A file without a
 name is freed if the image says that a crash under soft updates left it: it had been removed, or not yet been given a name. With
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     /// Repair everything
     #[arg(short = 'y', group = "mode")]
     yes: bool,
-    /// The type of file system, ext2 or ufs2, where the superblock does not say it; with -y
+    /// The type of file system, one of those that mkfs makes, where the superblock does not say it; with -y
     #[arg(short = 't', long = "type", value_name = "TYPE", requires = "yes", value_parser = layout_of_type)]
     kind: Option<Layout>,
     /// With -y: where neither the superblock nor a backup of it makes sense, guess block size and

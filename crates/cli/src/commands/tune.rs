@@ -26,7 +26,7 @@ Examples:
 pub(crate) struct Args {
     /// The image: a file, a block device or a partition
     image: PathBuf,
-    /// The label, up to 16 bytes; empty for none
+    /// The label, up to 16 bytes, of UFS up to 31; empty for none
     #[arg(short = 'L', long, value_name = "LABEL")]
     label: Option<String>,
     /// The UUID, or `random` for a new one, or `clear` for none

@@ -370,7 +370,7 @@ impl Named {
         Ok(NamedPart {
             name: format!("{}#{}", self.file.display(), partition.name),
             range: partition.offset_bytes..partition.offset_bytes + partition.len_bytes,
-            is_of_label: partition.scheme == Scheme::Bsd,
+            is_of_label: partition.scheme == Scheme::Bsd && has_label(&table, partition),
         })
     }
 
@@ -425,6 +425,14 @@ impl NamedPart {
     pub fn on(&self, disk: Arc<dyn BlockDevice>) -> backstitch_device::Result<PartitionDevice> {
         PartitionDevice::of_range(disk, self.name.clone(), self.range.start, self.len_bytes())
     }
+}
+
+/// Whether the BSD label that names a partition lies in its own first sectors: it begins where what the
+/// label divides does.
+fn has_label(table: &PartitionTable, partition: &Partition) -> bool {
+    let slice = partition.name.trim_end_matches(char::is_alphabetic);
+    let begin = table.get(slice).map_or(0, |slice| slice.offset_bytes);
+    partition.offset_bytes == begin
 }
 
 /// The partition with that name, or with that label if one has it.

@@ -49,6 +49,9 @@ pub(crate) fn header(
         cg_clustersumoff: maps.cluster_sums as u32,
         cg_clusteroff: maps.clusters_free as u32,
         cg_unrefs: kept.cg_unrefs,
+        // Kernels write both in either version.
+        cg_old_time: kept.cg_old_time,
+        cg_time: kept.cg_time,
         cg_ckhash: kept.cg_ckhash,
         ..RawCylinderGroup::default()
     };
@@ -57,7 +60,6 @@ pub(crate) fn header(
     }
     match sb.version {
         Version::Ufs1 => {
-            raw.cg_old_time = kept.cg_old_time;
             raw.cg_old_ncyl = match sb.is_of_old_make() {
                 // The last group had fewer cylinders.
                 true => kept.cg_old_ncyl,
@@ -68,7 +70,6 @@ pub(crate) fn header(
             raw.cg_old_boff = maps.old_positions as i32;
         }
         Version::Ufs2 => {
-            raw.cg_time = kept.cg_time;
             raw.cg_niblk = sb.inodes_per_group;
             raw.cg_initediblk = kept.cg_initediblk;
         }

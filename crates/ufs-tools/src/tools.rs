@@ -9,7 +9,8 @@ use backstitch_layout::tools::{
 use backstitch_ordering::CrashRecord;
 use backstitch_ufs::Ufs;
 use backstitch_ufs::format::superblock::{
-    FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, offset,
+    FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES, PLACES, SUPERBLOCK_BYTES, offset,
+    version_at_home,
 };
 use backstitch_ufs::format::{MountRecord, OnDisk, RawSuperblock};
 
@@ -37,8 +38,12 @@ impl Tools for UfsTools {
     }
 
     fn type_on(&self, device: &dyn BlockDevice) -> Option<&'static str> {
-        let sb = fsck::superblock::find(&DeviceSource(device)).ok()?;
-        Some(sb.version.name())
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let version = PLACES.into_iter().find_map(|place| {
+            device.read(place, &mut bytes).ok()?;
+            version_at_home(&bytes, place)
+        });
+        Some(version?.name())
     }
 
     fn uuid_on(&self, device: &dyn BlockDevice) -> Option<[u8; 16]> {

@@ -77,6 +77,10 @@ fn check(tune: &Tune, sb: &Superblock) -> Result<Option<i32>, TuneError> {
         let why = "it was not unmounted cleanly: mount it or run fsck first";
         return Err(TuneError::Refused(why.to_owned()));
     }
+    if sb.is_old {
+        let why = "its superblock is from before UFS2: a mount for writing brings it up to date";
+        return Err(TuneError::Refused(why.to_owned()));
+    }
     let unwritable = sb.write_support();
     if !unwritable.is_empty() {
         return Err(TuneError::Refused(format!(

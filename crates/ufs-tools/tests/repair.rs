@@ -6,8 +6,10 @@ use crate::support::have;
 use crate::support::probe::Probe;
 use backstitch_device::{MemoryDevice, RecordingDevice, materialise_torn};
 use backstitch_layout::GroupNumber;
+use backstitch_layout::tools::{Mkfs, Tools};
 use backstitch_ufs::format::superblock::{FLAG_NEEDS_CHECK, FLAG_SOFT_UPDATES};
 use backstitch_ufs::format::{OnDisk, RawSuperblock, Version};
+use backstitch_ufs_tools::UfsTools;
 use backstitch_ufs_tools::fsck::{self, Code, Kind, Options, Report, SliceSource};
 use backstitch_ufs_tools::repair::{Mode, Options as RepairOptions, Outcome, repair};
 use std::sync::Arc;
@@ -469,4 +471,113 @@ fn a_superblock_from_before_ufs2_is_repaired() {
             assert_eq!(after.contents(after.path("/dir/large")), contents);
         }
     });
+}
+
+/// As a crash leaves it while a superblock is brought up to date: nothing that preening would not repair.
+#[test]
+fn an_upgrade_that_is_cut_is_finished() {
+    each(|good| {
+        if good.sb.version != Version::Ufs1 {
+            return;
+        }
+        for unfinish in [
+            (|raw| raw.fs_maxbsize = 0) as fn(&mut RawSuperblock),
+            |raw| raw.fs_old_flags = 0,
+        ] {
+            let mut probe = good.clone();
+            probe.superblock(unfinish);
+            let report = check(&probe.bytes);
+            assert_eq!(report.worst(), Some(Kind::Count), "{:#?}", report.findings);
+            let (outcome, after) = repaired(&probe, Mode::Preen);
+            assert!(outcome.is_clean() && check(&after.bytes).is_clean());
+            assert!(!after.sb.needs_mark());
+        }
+    });
+}
+
+/// Kernels of FreeBSD and NetBSD write the time of a group in both places, whatever the version.
+#[test]
+fn both_times_of_a_group_may_be_set() {
+    each(|mut probe| {
+        probe.group(0, |raw| (raw.cg_old_time, raw.cg_time) = (5, 6));
+        assert!(check(&probe.bytes).is_clean());
+    });
+}
+
+/// Where another file system was before its copies may still be there, in front of those that count.
+#[test]
+fn copies_of_an_earlier_file_system_do_not_count() {
+    let make = |device: &MemoryDevice, uuid: u8, (block, fragment): (u32, u32), time: u64| {
+        let mkfs = Mkfs {
+            block_size: Some(block),
+            fragment_size: Some(fragment),
+            features: vec!["ufs2".to_owned()],
+            ..Mkfs::new([uuid; 16], [9; 16], time)
+        };
+        UfsTools.make(&mkfs, device).unwrap();
+    };
+    for sizes in [
+        [(16_384, 4_096), (32_768, 4_096)],
+        [(16_384, 2_048), (32_768, 4_096)],
+        [(4_096, 512), (65_536, 8_192)],
+        [(65_536, 8_192), (4_096, 512)],
+    ] {
+        let earlier = MemoryDevice::new(64 << 20);
+        make(&earlier, 1, sizes[0], 1_600_000_000);
+        let earlier = earlier.snapshot();
+        let device = MemoryDevice::new(64 << 20);
+        make(&device, 2, sizes[1], 1_700_000_000);
+        let mut probe = Probe::new(device.snapshot());
+        // The earlier one's copy, wherever the later one has nothing of its own, as other makers leave it.
+        let old = Probe::new(earlier.clone());
+        let at = old.fragment(old.sb.superblock_copy(GroupNumber(0)));
+        if probe.bytes[at..at + 8_192].iter().all(|byte| *byte == 0) {
+            probe.bytes[at..at + 8_192].copy_from_slice(&earlier[at..at + 8_192]);
+        }
+        assert!(check(&probe.bytes).is_clean(), "{sizes:?}");
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.repairs.is_empty(), "{:#?}", outcome.repairs);
+        assert!(after.bytes == probe.bytes, "{sizes:?}: changed");
+        // A damaged number is taken from the right copies, and so is a lost superblock.
+        let mut damaged = probe.clone();
+        damaged.superblock(|raw| raw.fs_sbsize += 512);
+        let (outcome, after) = repaired(&damaged, Mode::All);
+        assert!(outcome.is_clean(), "{sizes:?}: {:#?}", outcome.repairs);
+        assert_eq!(after.sb.raw.fs_sbsize, probe.sb.raw.fs_sbsize);
+        let place = probe.sb.place as usize;
+        damaged.bytes[place..place + 8_192].fill(0);
+        let (outcome, after) = repaired(&damaged, Mode::All);
+        assert!(outcome.is_clean(), "{sizes:?}: {:#?}", outcome.repairs);
+        assert_eq!(after.sb.raw.fs_id, probe.sb.raw.fs_id, "{sizes:?}");
+    }
+}
+
+/// With one group nothing but the group itself tells which of the two is right.
+#[test]
+fn a_single_copy_that_is_wrong_is_not_believed() {
+    let device = MemoryDevice::new(200 << 10);
+    let mkfs = Mkfs {
+        block_size: Some(4_096),
+        fragment_size: Some(512),
+        features: vec!["ufs2".to_owned()],
+        ..Mkfs::new([1; 16], [9; 16], 1_700_000_000)
+    };
+    UfsTools.make(&mkfs, &device).unwrap();
+    let good = Probe::new(device.snapshot());
+    assert_eq!(good.sb.groups, 1);
+    let at = good.fragment(good.sb.superblock_copy(GroupNumber(0)));
+    for wrong in [
+        (|raw| raw.fs_ipg -= raw.fs_inopb) as fn(&mut RawSuperblock),
+        |raw| raw.fs_sbsize += 512,
+        |raw| raw.fs_iblkno += raw.fs_frag,
+    ] {
+        let mut probe = good.clone();
+        let mut raw = RawSuperblock::decode(probe.sb.order, &probe.bytes[at..]);
+        wrong(&mut raw);
+        raw.encode(probe.sb.order, &mut probe.bytes[at..]);
+        let (outcome, after) = repaired(&probe, Mode::All);
+        assert!(outcome.is_clean(), "{:#?}", outcome.repairs);
+        let same = |probe: &Probe| (probe.sb.inodes_per_group, probe.sb.raw.fs_iblkno);
+        assert_eq!(same(&after), same(&good));
+    }
 }

@@ -8,7 +8,7 @@ use backstitch_unixfs::read_bits;
 
 use crate::format::group::{Derived, Maps, RawSummaryCounts, offset as group_offset};
 use crate::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
-use crate::format::superblock::{OLD_FLAG_MOVED, offset};
+use crate::format::superblock::{OLD_FLAG_MOVED, is_possible_extent, offset};
 use crate::format::{
     CylinderGroup, MountRecord, OnDisk, RawSummary, RawSummaryTotal, Superblock, Version,
 };
@@ -277,15 +277,56 @@ impl<const BIG: bool> UfsFormat<BIG> {
         let old_flags = self.sb.raw.fs_old_flags;
         if old_flags & OLD_FLAG_MOVED == 0 {
             // Readers look for the flags in the old place as long as this is not said. It says as
-            // well that the superblock tells where it is.
+            // well that the superblock tells where it is, and in UFS1 that all that came with UFS2 is there.
             let place = (self.sb.place as i64).to_bytes(self.sb.order);
             let at = base + offset::PLACE;
             marks.extend(self.write_at(v, block, kinds::SUPERBLOCK, at, &place));
+            if self.sb.version == Version::Ufs1 {
+                marks.extend(self.write_later_fields(v)?);
+            }
             marks.push(self.write_byte(v, offset::OLD_FLAGS, old_flags | OLD_FLAG_MOVED, &marks));
         }
+        if self.sb.version == Version::Ufs1 {
+            let extent = self.write_extent(v, &marks)?;
+            marks.extend(extent);
+        }
+        self.sb.raw.fs_old_flags |= OLD_FLAG_MOVED;
         marks.push(self.write_byte(v, offset::CLEAN, 0, &marks));
         let first = wait_for_all(Rule::ChangesAfterCleanTaken, &marks).to_vec();
         Ok(v.heeded_first(first))
+    }
+
+    /// Writes the fields that came with UFS2, but for those by which kernels tell that they are there,
+    /// and those of the marks of a mount.
+    fn write_later_fields(&self, v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
+        let bytes = self.sb.raw.to_bytes(self.sb.order);
+        let (block, base) = self.superblock_place();
+        let ranges = [
+            offset::UNREFERENCED..offset::MOUNT_TIME,
+            offset::SPARES..offset::SPARES + 84,
+            offset::FILE_BYTES_MAX..offset::FILE_BYTES_MAX + 8,
+        ];
+        let mut patches = Vec::new();
+        for range in ranges {
+            let at = base + range.start;
+            patches.extend(self.write_at(v, block, kinds::SUPERBLOCK, at, &bytes[range]));
+        }
+        Ok(patches)
+    }
+
+    /// Writes `fs_maxbsize` where the disk has none: kernels take all that came with UFS2 for missing
+    /// then.
+    fn write_extent(&self, v: &mut Volume<'_>, after: &[PatchId]) -> Step<Option<PatchId>> {
+        let (block, base) = self.superblock_place();
+        let fragment = self.sb.fragment_bytes as usize;
+        let at = base + offset::EXTENT;
+        let (block, at) = (block + (at / fragment) as u64, at % fragment);
+        let found = self.sb.order.u32(v.read(block)?, at) as i32;
+        let block_bytes = self.sb.raw.fs_bsize;
+        Ok((!is_possible_extent(found, block_bytes)).then(|| {
+            let extent = block_bytes.to_bytes(self.sb.order);
+            v.write(block, kinds::SUPERBLOCK, at, &extent, after)
+        }))
     }
 
     /// Writes a byte of the superblock, which is in memory.

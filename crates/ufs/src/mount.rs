@@ -25,8 +25,8 @@ use backstitch_unixfs::format::Format;
 use backstitch_unixfs::{UnixFs, Windows};
 
 use crate::fault::InodeFault;
-use crate::format::superblock::{FLAG_NEEDS_CHECK, FLAG_UNCLEAN, SUPERBLOCK_BYTES};
-use crate::format::{ByteOrder, GroupHeader, MountRecord, OnDisk, SECTOR_BYTES, Superblock};
+use crate::format::superblock::{FLAG_NEEDS_CHECK, FLAG_UNCLEAN, RawSuperblock};
+use crate::format::{ByteOrder, GroupHeader, MountRecord, OnDisk, Superblock};
 use crate::groups::Groups;
 use crate::image::{Ufs, from_format, read_superblock, refuse_unreadable};
 use crate::rules::{Rule, holds, wait_for};
@@ -51,11 +51,12 @@ impl LayoutKind for Ufs {
         device: &dyn BlockDevice,
         request: &OpenRequest,
     ) -> Step<Opened> {
-        let mut sb = read_superblock(device)?;
+        let sb = read_superblock(device)?;
         refuse_unreadable(&sb)?;
-        if !request.read_only && sb.is_old && sb.is_clean() {
-            sb = upgraded(device, sb)?;
-        }
+        let sb = match request.read_only {
+            true => sb,
+            false => for_writing(sb, device.size_bytes())?,
+        };
         let inode_bytes = sb.version.inode_bytes();
         if v.atomic_bytes() < inode_bytes {
             let why = format!(
@@ -72,20 +73,25 @@ impl LayoutKind for Ufs {
     }
 }
 
-/// Brings a superblock from before UFS2 up to date, where that can be: whoever writes does.
-fn upgraded(device: &dyn BlockDevice, sb: Superblock) -> backstitch_layout::Result<Superblock> {
-    let Some(steps) = sb.upgrade() else {
+/// The superblock of an image that may be written to. One from before UFS2 is brought up to date, in memory:
+/// it reaches the disk with the first change.
+fn for_writing(sb: Superblock, device_bytes: u64) -> backstitch_layout::Result<Superblock> {
+    let Some(raw) = sb.upgraded() else {
         return Ok(sb);
     };
-    // Whole sectors, with what lies behind the superblock.
-    let mut bytes = vec![0; SUPERBLOCK_BYTES.next_multiple_of(SECTOR_BYTES as usize)];
-    device.read(sb.place, &mut bytes)?;
-    for raw in steps {
-        raw.encode(sb.order, &mut bytes);
-        device.write(sb.place, &bytes)?;
-        device.flush()?;
-    }
-    read_superblock(device)
+    // Both marks are still to be written.
+    let raw = RawSuperblock {
+        fs_old_flags: sb.raw.fs_old_flags,
+        fs_mtime: sb.raw.fs_mtime,
+        ..raw
+    };
+    let bytes = raw.to_bytes(sb.order);
+    let parsed = Superblock::parse(&bytes, sb.place, device_bytes).map_err(from_format)?;
+    Ok(Superblock {
+        record: sb.record,
+        log: sb.log,
+        ..parsed
+    })
 }
 
 fn open<const BIG: bool>(

@@ -8,7 +8,8 @@ use backstitch_device::{BlockDevice, MemoryDevice, OverlayDevice};
 use backstitch_layout::{FileType, NewInode, RenameMode, SetAttributes};
 use backstitch_ufs::format::attributes;
 use backstitch_ufs::format::superblock::{
-    FLAG_JOURNAL, FLAG_NEEDS_CHECK, FLAG_NFS4_ACLS, FLAG_SOFT_UPDATES, MAGIC_UFS2, offset,
+    FLAG_JOURNAL, FLAG_MULTILABEL, FLAG_NEEDS_CHECK, FLAG_NFS4_ACLS, FLAG_SOFT_UPDATES, MAGIC_UFS2,
+    offset,
 };
 use backstitch_ufs::format::{ByteOrder, OnDisk, RawInode2, RawSuperblock};
 use backstitch_ufs::{Ufs, read_superblock};
@@ -199,6 +200,34 @@ fn a_superblock_from_before_ufs2_is_brought_up_to_date() {
     }
 }
 
+/// One that FreeBSD's soft updates left is brought up to date as well; one that is not to be written to stays
+/// as it is, whatever the reason.
+#[test]
+fn a_superblock_from_before_ufs2_is_written_to_where_any_is() {
+    if !have_makefs() {
+        return;
+    }
+    let (folder, bytes) = made(Made { version: 1, ..UFS2 });
+    let (tree, old) = (folder.path().join("tree"), from_before(&bytes));
+    let left = with(&old, |raw| {
+        (raw.fs_clean, raw.fs_old_flags) = (0, FLAG_SOFT_UPDATES as u8);
+    });
+    let device = in_memory(&left);
+    let engine = mount(device.clone(), false);
+    assert_eq!(engine.read_only_reason(), None);
+    engine.create(engine.root(), b"new", &file()).unwrap();
+    engine.unmount().unwrap();
+    let after = read_superblock(&*device).unwrap();
+    assert!(!after.is_old && !after.needs_mark() && after.is_clean());
+    assert_eq!(after.flags, FLAG_SOFT_UPDATES);
+    let snapshots = with(&old, |raw| raw.fs_snapinum[0] = 5);
+    is_only_read(&snapshots, &tree, "before UFS2");
+    let labels = with(&old, |raw| raw.fs_old_flags = FLAG_MULTILABEL as u8);
+    is_only_read(&labels, &tree, "MAC labels");
+    let cut_off = with(&old, |raw| raw.fs_clean = 0);
+    is_only_read(&cut_off, &tree, "run fsck");
+}
+
 /// A crash may leave any of the sectors that were being written.
 #[test]
 fn a_crash_while_a_superblock_is_brought_up_to_date_leaves_the_tree() {
@@ -218,10 +247,15 @@ fn a_crash_while_a_superblock_is_brought_up_to_date_leaves_the_tree() {
                 let at = sb.place as usize + sector * 512;
                 torn[at..at + 512].copy_from_slice(&after[at..at + 512]);
             }
-            let engine = mount(in_memory(&torn), false);
+            let device = in_memory(&torn);
+            let engine = mount(device.clone(), false);
             assert_eq!(engine.read_only_reason(), None, "{arrived:03b}");
             compare(&engine, &folder.path().join("tree"));
+            engine.create(engine.root(), b"new", &file()).unwrap();
             engine.unmount().unwrap();
+            let sb = read_superblock(&*device).unwrap();
+            let is_unfinished = sb.is_old || sb.needs_mark();
+            assert!(sb.is_clean() && !is_unfinished, "{arrived:03b}");
         }
         before = after;
     }

@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// What a file system is made on.
 struct Opened {
     device: Arc<dyn BlockDevice>,
-    /// A BSD disk label has it, which lies there and stays.
+    /// It is a partition of a BSD label that lies in its own first sectors, and stays.
     is_of_label: bool,
 }
 

@@ -223,6 +223,7 @@ fn step_of(code: Code) -> Step {
         | NotUnmounted
         | ErrorsRecorded
         | SuperblockContradicted
+        | UpgradeUnfinished
         | BackupDiffers => Step::Superblock,
         RootInvalid | ReservedInodeInvalid | ModeInvalid | LooksLikeDirectory | FieldNotZero
         | FlagInvalid | TimeInvalid | ExtraSizeInvalid | DeletionTimeSet | DeletionTimeMissing

@@ -44,6 +44,9 @@ codes! {
     SuperblockField => Corruption,
     /// A sound copy of the superblock says something else of what never changes.
     SuperblockContradicted => Corruption,
+    /// One of two marks is missing by which kernels tell that a superblock from before UFS2 was brought up
+    /// to date.
+    UpgradeUnfinished => Count,
     /// A group descriptor puts bitmaps or inode table where they cannot be. The check stops here.
     DescriptorCorrupt => Corruption,
     /// A group descriptor says that its inodes were never written, but they were, and no checksum

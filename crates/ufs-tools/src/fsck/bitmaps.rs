@@ -90,11 +90,6 @@ fn check_total(sb: &Superblock, total: &RawSummaryTotal, findings: &mut Findings
             format!("the superblock's total has more, {rest:?}"),
         );
     }
-    let times = (sb.raw.fs_old_time, sb.raw.fs_time as i32);
-    if sb.version == Version::Ufs1 && !sb.is_old && times.0 != times.1 {
-        let (old, time) = times;
-        add(findings, format!("fs_old_time is {old}, fs_time {time}"));
-    }
     if !sb.is_old && counts(own) != counts(total) {
         let (own, total) = (counts(own), counts(total));
         add(
@@ -326,7 +321,7 @@ fn first_difference(found: &RawCylinderGroup, expected: &RawCylinderGroup) -> Op
         };
     }
     let numbers = fields! {
-        cg_firstfield cg_old_time cg_time cg_initediblk cg_old_ncyl cg_old_niblk cg_ndblk cg_old_btotoff cg_old_boff cg_iusedoff cg_freeoff
+        cg_firstfield cg_initediblk cg_old_ncyl cg_old_niblk cg_ndblk cg_old_btotoff cg_old_boff cg_iusedoff cg_freeoff
         cg_nextfreeoff cg_clustersumoff cg_clusteroff cg_nclusterblks cg_niblk cg_sparecon32
     };
     let wrong = numbers

@@ -102,7 +102,6 @@ pub(crate) fn derived(sb: &Superblock) -> Vec<Derived> {
     });
     if sb.version == Version::Ufs1 {
         all.extend(derived! { raw,
-            fs_maxbsize = sb.block_bytes;
             fs_old_size = raw.fs_size;
             fs_old_dsize = raw.fs_dsize;
             fs_old_csaddr = raw.fs_csaddr;
@@ -134,7 +133,14 @@ pub(super) fn check(sb: &Superblock, findings: &mut Findings) {
             )
         });
     }
-    if !sb.is_old && sb.raw.fs_old_flags & OLD_FLAG_MOVED == 0 {
+    if sb.needs_mark() {
+        findings.add(Code::UpgradeUnfinished, Location::FILE_SYSTEM, || {
+            "fs_maxbsize and fs_old_flags do not both say that it is not from before UFS2"
+                .to_owned()
+        });
+    }
+    let is_ufs2 = sb.version == Version::Ufs2;
+    if is_ufs2 && sb.raw.fs_old_flags & OLD_FLAG_MOVED == 0 {
         findings.add(Code::SuperblockField, Location::FILE_SYSTEM, || {
             "the flags are said to be where they were before UFS2".to_owned()
         });

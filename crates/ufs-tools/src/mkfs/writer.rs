@@ -139,7 +139,8 @@ impl Writer<'_> {
     fn clear_places(&self) -> Result<(), MkfsError> {
         let end = self.device.size_bytes();
         let area = AREA_BYTES as u64;
-        let first = self.sb.place + area;
+        // Also copies of an earlier file system, up to where this one's first group begins.
+        let first = self.sb.group_header(GroupNumber(0)) * u64::from(self.sb.fragment_bytes);
         let start = self.wanted.mkfs.first_byte();
         self.zeros(start..first.min(end))?;
         for place in PLACES.into_iter().filter(|place| *place >= first) {
@@ -160,8 +161,14 @@ impl Writer<'_> {
         };
         let time = self.wanted.mkfs.time_seconds;
         let kept = RawCylinderGroup {
-            cg_old_time: time as i32,
-            cg_time: time as i64,
+            cg_old_time: match sb.version {
+                Version::Ufs1 => time as i32,
+                Version::Ufs2 => 0,
+            },
+            cg_time: match sb.version {
+                Version::Ufs1 => 0,
+                Version::Ufs2 => time as i64,
+            },
             cg_initediblk: initialised,
             ..RawCylinderGroup::default()
         };

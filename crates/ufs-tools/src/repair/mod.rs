@@ -71,18 +71,19 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         Ok(survey) => (Ok(survey.report), survey.facts),
         Err(error) => (Err(error), None),
     };
+    let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
     let is_at_rest = |report: &Report| report.is_clean() && report.notes.is_empty();
     let is_settled = before.as_ref().is_ok_and(is_at_rest);
-    let may_change = options.mode == Mode::All || before.as_ref().is_ok_and(Report::is_consistent);
-    if !is_settled && may_change && superblock::upgrade(&mut image, &mut log)? {
-        facts = fsck::survey(&image, &options.check)?.facts;
-    }
-    let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
     if options.mode == Mode::Preen {
         let report = before?;
         let settled = match is_damaged || !may_preen(&image, &report)? {
             true => None,
-            false => Some(repair_in_rounds(&mut image, &mut log, options, false)?.0),
+            false => {
+                if !is_settled {
+                    superblock::upgrade(&mut image, &mut log)?;
+                }
+                Some(repair_in_rounds(&mut image, &mut log, options, false)?.0)
+            }
         };
         let after = settled.map(|survey| survey.report);
         return Outcome::written(image, log, Some(report), after, None);
@@ -94,11 +95,15 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         return Outcome::written(image, log, Some(report.clone()), Some(report), None);
     }
     refuse_unwritable(&image)?;
-    // What was gathered by a superblock that is not believed counts for nothing.
-    let facts = match superblock::weigh(&mut image, &mut log)? {
-        true => None,
-        false => facts,
-    };
+    if !is_settled && superblock::upgrade(&mut image, &mut log)? {
+        facts = fsck::survey(&image, &options.check)?.facts;
+    }
+    let is_contradiction = |finding: &Finding| finding.code == Code::SuperblockContradicted;
+    let is_contradicted = (before.as_ref()).is_ok_and(|r| r.findings.iter().any(is_contradiction));
+    if is_contradicted && superblock::weigh(&mut image, &mut log)? {
+        // What was gathered by a superblock that is not believed counts for nothing.
+        facts = None;
+    }
     let start = image.fork();
     if is_damaged {
         if let Some(facts) = facts.filter(|facts| facts.sb.is_left_in_order()) {
@@ -206,9 +211,11 @@ fn step_of(finding: &Finding) -> Step {
     use Code::*;
     match finding.code {
         FieldNotZero if finding.location.inode.is_none() => Step::Superblock,
-        SuperblockCorrupt | SuperblockField | SuperblockContradicted | BackupDiffers => {
-            Step::Superblock
-        }
+        SuperblockCorrupt
+        | SuperblockField
+        | SuperblockContradicted
+        | UpgradeUnfinished
+        | BackupDiffers => Step::Superblock,
         GroupHeaderCorrupt | InodeNotInitialised => Step::Groups,
         RootInvalid | ModeInvalid | FieldNotZero | SpecialFileInvalid | SymlinkInvalid
         | XattrInodeInvalid => Step::Inodes,

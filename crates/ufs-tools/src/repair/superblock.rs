@@ -3,17 +3,21 @@
 use super::Log;
 use crate::fsck::{CheckError, Code, Location, Report, superblock as check};
 use backstitch_layout::tools::{Overlay, Source};
-use backstitch_layout::{BlockNumber, FormatError, GroupNumber};
+use backstitch_layout::{BlockNumber, FileType, FormatError, GroupNumber};
 use backstitch_ufs::format::log_record::LOG_RECORD_AT;
 use backstitch_ufs::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
 use backstitch_ufs::format::superblock::{
     FLAG_CHECK_HASHES, FLAG_NEEDS_CHECK, FLAG_UNCLEAN, OLD_FLAG_MOVED, PLACES, READ_BYTES,
-    SUPERBLOCK_BYTES, magic, offset,
+    SUPERBLOCK_BYTES, is_possible_extent, magic, offset,
 };
-use backstitch_ufs::format::{OnDisk, RawSuperblock, Superblock, Version};
+use backstitch_ufs::format::{
+    CylinderGroup, Inode, OnDisk, ROOT_INODE, RawSuperblock, Superblock, Version,
+};
 
 /// Copies of the superblock begin at multiples of this: no block is smaller.
 const COPY_STEP: u64 = 4_096;
+/// How far behind one copy of a first group that of another file system on the same device may be.
+const NEAR_BYTES: u64 = 1 << 20;
 /// Bytes of a device that are searched for a copy; behind them there is one only if the first
 /// groups have all lost theirs.
 const SEARCHED_BYTES: u64 = 1 << 30;
@@ -68,48 +72,79 @@ pub(super) fn restore(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Ch
     }
 }
 
-/// The first copy of the superblock on the device that is where its own numbers say that a copy is,
-/// and the byte that it begins at.
+/// A copy of the superblock that is where its own numbers say that a copy is, and the byte that it begins
+/// at: the first one on the device, but behind an earlier file system's the last one to be made of those
+/// whose first group has a header.
 fn first_copy(image: &Overlay<'_>) -> Result<Option<(Superblock, u64)>, CheckError> {
     let size = image.size_bytes();
+    let mut best: Option<((bool, i64), Superblock, u64)> = None;
+    let mut end = size.min(SEARCHED_BYTES);
     let mut place = 2 * COPY_STEP;
-    while place + READ_BYTES as u64 <= size.min(SEARCHED_BYTES) {
+    while place + READ_BYTES as u64 <= end {
         let bytes = image.read(place, READ_BYTES)?;
         if let Some(sb) = copy_at(&bytes, place, size) {
-            return Ok(Some((sb, place)));
+            let rank = (has_first_group(image, &sb)?, sb.raw.fs_time);
+            if best.as_ref().is_none_or(|(known, ..)| rank > *known) {
+                // All first groups have their copies near the start.
+                end = end.min(place + NEAR_BYTES);
+                best = Some((rank, sb, place));
+            }
         }
         place += COPY_STEP;
     }
-    Ok(None)
+    Ok(best.map(|(_, sb, place)| (sb, place)))
 }
 
-/// Takes what never changes from the copies where they are to be believed more than the superblock:
-/// the first and the last one agree against it. Of an image of one group there is one copy, and more
-/// to be believed is which has more of the fields right that follow from others.
+/// Whether the first group's header is where these numbers say, and the root directory in its place.
+fn has_first_group(image: &Overlay<'_>, sb: &Superblock) -> Result<bool, CheckError> {
+    let first = GroupNumber(0);
+    let bytes_at = |fragment: u64| fragment * u64::from(sb.fragment_bytes);
+    let header = image.read(bytes_at(sb.group_header(first)), sb.group_bytes as usize)?;
+    let (fragment, at) = sb.inode_place(ROOT_INODE);
+    let inode_bytes = sb.version.inode_bytes();
+    let inode = image.read(bytes_at(fragment) + at as u64, inode_bytes)?;
+    let inode = Inode::parse(sb.version, sb.order, &inode);
+    let is_root = inode.is_ok_and(|inode| inode.file_type() == Some(FileType::Directory));
+    Ok(is_root && CylinderGroup::parse(sb, first, &header).is_ok())
+}
+
+/// Takes what never changes from the copies where they are to be believed more than the superblock. They
+/// are of the same file system, the first and the last one agree, and no copy agrees with the superblock.
+/// With one group there is only one copy: it is believed if the group is where it says and not where
+/// the superblock does, or has fewer wrong fields.
 pub(super) fn weigh(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
     let sb = check::find(image)?;
     let Some((copy, place)) = first_copy(image)? else {
         return Ok(false);
     };
-    if copy.version != sb.version || check::is_same(&copy.raw, &sb.raw) {
+    let is_of_same = copy.version == sb.version
+        && copy.order == sb.order
+        && copy.raw.fs_id == sb.raw.fs_id
+        && !check::is_same(&copy.raw, &sb.raw);
+    let is_confirmed = |copy: &Superblock, group: GroupNumber| {
+        let other = copy_of(image, copy, group)?;
+        Ok::<_, CheckError>(other.is_some_and(|other| check::is_same(&other.raw, &copy.raw)))
+    };
+    let last = GroupNumber(sb.groups - 1);
+    if !is_of_same || is_confirmed(&sb, GroupNumber(0))? || is_confirmed(&sb, last)? {
         return Ok(false);
     }
     let is_believed = match copy.groups {
-        1 => faults(&copy) <= faults(&sb),
-        groups => {
-            let fragment = copy.superblock_copy(GroupNumber(groups - 1));
-            let last = fragment * u64::from(copy.fragment_bytes);
-            let bytes = image.read(last, READ_BYTES)?;
-            let last = copy_at(&bytes, last, image.size_bytes());
-            last.is_some_and(|last| check::is_same(&last.raw, &copy.raw))
+        1 => {
+            let worth = |sb: &Superblock| -> Result<_, CheckError> {
+                Ok((has_first_group(image, sb)?, std::cmp::Reverse(faults(sb))))
+            };
+            worth(&copy)? > worth(&sb)?
         }
+        groups => is_confirmed(&copy, GroupNumber(groups - 1))?,
     };
-    if !is_believed {
-        return Ok(false);
-    }
     let mut raw = (*sb.raw).clone();
     check::take_constants(&mut raw, &copy.raw);
-    image.write(sb.place, &raw.to_bytes(sb.order))?;
+    let bytes = raw.to_bytes(sb.order);
+    if !is_believed || Superblock::parse(&bytes, sb.place, image.size_bytes()).is_err() {
+        return Ok(false);
+    }
+    image.write(sb.place, &bytes)?;
     image.barrier();
     log.add(
         Location::block(BlockNumber(place / u64::from(copy.fragment_bytes))),
@@ -118,13 +153,27 @@ pub(super) fn weigh(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Chec
     Ok(true)
 }
 
+/// A group's copy of the superblock, by the numbers of `sb`; `None` where there is no sound one.
+fn copy_of(
+    image: &Overlay<'_>,
+    sb: &Superblock,
+    group: GroupNumber,
+) -> Result<Option<Superblock>, CheckError> {
+    let (place, size) = (
+        sb.superblock_copy(group) * u64::from(sb.fragment_bytes),
+        image.size_bytes(),
+    );
+    if place + READ_BYTES as u64 > size {
+        return Ok(None);
+    }
+    Ok(copy_at(&image.read(place, READ_BYTES)?, place, size))
+}
+
 /// How many of the fields that follow from others are wrong.
 fn faults(sb: &Superblock) -> usize {
     let fields = check::derived(sb);
-    fields
-        .iter()
-        .filter(|field| field.found != field.expected)
-        .count()
+    let is_wrong = |field: &&check::Derived| field.found != field.expected;
+    fields.iter().filter(is_wrong).count()
 }
 
 /// The superblock that a copy at `place` is of, with its home as its place.
@@ -155,6 +204,9 @@ pub(super) fn put_derived(sb: &Superblock, raw: &mut RawSuperblock) {
     }
     raw.fs_old_flags |= OLD_FLAG_MOVED;
     raw.fs_flags = sb.flags as i32;
+    if sb.needs_mark() && !is_possible_extent(raw.fs_maxbsize, raw.fs_bsize) {
+        raw.fs_maxbsize = raw.fs_bsize;
+    }
     check::clear_spares(sb.version, raw);
 }
 

@@ -15,6 +15,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
+pub use older::is_possible_extent;
 pub use raw::RawSuperblock;
 
 /// `fs_magic` of UFS1.
@@ -100,6 +101,10 @@ pub mod offset {
         ORPHANS = fs_sujfree "4";
         FLAGS = fs_flags "4";
         PLACE = fs_sblockloc "8";
+        EXTENT = fs_maxbsize "4";
+        UNREFERENCED = fs_unrefs "8";
+        SPARES = fs_sparecon32 "84";
+        FILE_BYTES_MAX = fs_maxfilesize "8";
     }
 }
 
@@ -261,7 +266,7 @@ impl Superblock {
     }
 
     /// Finds the superblock of a device: the first with a magic number that is where it says, or else
-    /// a UFS2's at its usual place with a number there that is no place. `read` reads
+    /// a UFS2's at its usual place whose `fs_sblockloc` names no possible place. `read` reads
     /// [`READ_BYTES`] from a place, `None` where that is behind the device's end.
     ///
     /// # Errors
@@ -313,7 +318,10 @@ impl Superblock {
             }
         };
         let is_too_old = self.is_old && self.upgraded().is_none();
-        add(is_too_old, "a superblock from before UFS2");
+        add(
+            is_too_old,
+            "a superblock from before UFS2 with tables of that time",
+        );
         add(self.flags & FLAG_CHECK_HASHES != 0, "check hashes");
         add(self.flags & FLAG_GJOURNAL != 0, "gjournal");
         add(self.flags & FLAG_MULTILABEL != 0, "MAC labels");
@@ -492,6 +500,12 @@ enum Home {
     Elsewhere,
     /// It should be here, but has a number there that is no place of one.
     Unknown,
+}
+
+/// The version of a superblock that is at its own place, if these bytes, which begin there, are one.
+pub fn version_at_home(bytes: &[u8], place: u64) -> Option<Version> {
+    let (version, _) = magic(bytes)?;
+    (home(bytes, place) != Home::Elsewhere).then_some(version)
 }
 
 /// Tells a superblock from copies, which may be where another one would be: that of a first group

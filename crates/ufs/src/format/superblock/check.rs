@@ -131,7 +131,8 @@ pub(super) fn checked(
     place: u64,
 ) -> Result<Superblock, SuperblockFault> {
     let sizes = Sizes::checked(&raw, version)?;
-    // Kernels from before UFS2 knew neither of the two.
+    // Kernels from before UFS2 knew neither of the two. FreeBSD goes by `fs_maxbsize` alone; where only one of them tells, a crash came
+    // between, and both kinds of fields say the same.
     let has_moved_flags = raw.fs_old_flags & super::OLD_FLAG_MOVED != 0;
     let is_old = version == Version::Ufs1 && raw.fs_maxbsize != raw.fs_bsize && !has_moved_flags;
     let moved = Moved::of(&raw, is_old, &sizes);
@@ -201,7 +202,8 @@ fn check_places(sb: &Superblock) -> Result<(), SuperblockFault> {
     let behind = sb.place + super::AREA_BYTES as u64;
     let least = behind.div_ceil(sb.fragment_bytes.into()) as i64;
     bounds("fs_sblkno", sb.superblock_at.into(), least, end)?;
-    bounds("fs_cblkno", header, i64::from(sb.superblock_at), end)?;
+    let copy = super::AREA_BYTES.div_ceil(sb.fragment_bytes as usize) as i64;
+    bounds("fs_cblkno", header, i64::from(sb.superblock_at) + copy, end)?;
     bounds("fs_iblkno", inodes, header + block, end)?;
     let table = i64::from(sb.inodes_per_group / sb.inodes_per_block) * block;
     bounds("fs_dblkno", sb.data_at.into(), inodes + table, end)?;

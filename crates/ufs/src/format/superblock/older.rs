@@ -8,8 +8,8 @@ use crate::format::RawSummaryTotal;
 const EXPECTED: (u32, u32) = (16_384, 64);
 
 impl Superblock {
-    /// Whether it was made before UFS2 existed: then it has cylinders, a group of which is not one of
-    /// them, and masks where there are spares now.
+    /// Whether it was made before UFS2 existed: its groups may consist of several cylinders
+    /// (`fs_old_cpg`), and masks stand where there are spares now.
     pub fn is_of_old_make(&self) -> bool {
         self.version == Version::Ufs1 && (self.is_old || self.raw.fs_spare1 != [0; 2])
     }
@@ -22,7 +22,8 @@ impl Superblock {
         let is_usual = old.fs_old_inodefmt == 2
             && (old.fs_old_postblformat, old.fs_old_nrpos) == (1, 1)
             && old.fs_maxsymlinklen == self.version.symlink_max() as i32
-            && (old.fs_old_cgoffset == 0 || old.fs_old_cgmask == -1);
+            && (old.fs_old_cgoffset == 0 || old.fs_old_cgmask == -1)
+            && old.fs_snapinum == [0; 20];
         if !self.is_old || !is_usual {
             return None;
         }
@@ -44,7 +45,6 @@ impl Superblock {
         (raw.fs_pendingblocks, raw.fs_pendinginodes) = (0, 0);
         (raw.fs_unrefs, raw.fs_providersize) = (0, 0);
         (raw.fs_sujfree, raw.fs_sblockactualloc) = (0, 0);
-        raw.fs_snapinum = none.fs_snapinum;
         (raw.fs_sparecon64, raw.fs_sparecon32) = (none.fs_sparecon64, none.fs_sparecon32);
         if raw.fs_avgfilesize == 0 || raw.fs_avgfpdir == 0 {
             (raw.fs_avgfilesize, raw.fs_avgfpdir) = EXPECTED;
@@ -52,8 +52,9 @@ impl Superblock {
         Some(raw)
     }
 
-    /// The two writes that bring a superblock up to date, the second of which makes the first count. A
-    /// crash may come between them, and in the second one any of its sectors may be missing.
+    /// The two writes that bring a superblock up to date. The first one counts only once the second one
+    /// is there, so a crash between them leaves the old superblock. Of the second write one sector or
+    /// both may arrive: [`needs_mark`](Self::needs_mark).
     pub fn upgrade(&self) -> Option<[RawSuperblock; 2]> {
         let last = self.upgraded()?;
         let first = RawSuperblock {
@@ -63,4 +64,19 @@ impl Superblock {
         };
         Some([first, last])
     }
+
+    /// Whether one of the two marks is missing by which kernels tell that a UFS1 is up to date: a crash
+    /// came when it was being written. The other one counts as well.
+    pub fn needs_mark(&self) -> bool {
+        let is_marked = self.raw.fs_old_flags & OLD_FLAG_MOVED != 0;
+        self.version == Version::Ufs1
+            && !self.is_old
+            && (!is_marked || !is_possible_extent(self.raw.fs_maxbsize, self.raw.fs_bsize))
+    }
+}
+
+/// Whether `fs_maxbsize` can be what newfs wrote there: a block, or up to sixteen of them.
+pub fn is_possible_extent(extent: i32, block_bytes: i32) -> bool {
+    let is_power = u32::try_from(extent).is_ok_and(u32::is_power_of_two);
+    is_power && (block_bytes..=block_bytes.saturating_mul(16)).contains(&extent)
 }

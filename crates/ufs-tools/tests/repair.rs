@@ -581,3 +581,57 @@ fn a_single_copy_that_is_wrong_is_not_believed() {
         assert_eq!(same(&after), same(&good));
     }
 }
+
+/// A wrong number in the superblock is taken from the copies, and nothing of the tree is lost by it.
+#[test]
+fn a_wrong_number_does_not_lose_the_tree() {
+    let wrong: [(&str, fn(&mut RawSuperblock)); 12] = [
+        ("fs_fpg", |raw| raw.fs_fpg += raw.fs_frag),
+        ("fs_fpg, less", |raw| raw.fs_fpg -= raw.fs_frag),
+        ("fs_csaddr", |raw| raw.fs_csaddr += 1),
+        ("fs_csaddr, a block", |raw| {
+            raw.fs_csaddr += i64::from(raw.fs_frag)
+        }),
+        ("fs_cssize", |raw| raw.fs_cssize *= 2),
+        ("fs_size", |raw| raw.fs_size -= i64::from(raw.fs_frag)),
+        ("fs_ipg", |raw| raw.fs_ipg -= raw.fs_inopb),
+        ("fs_cblkno", |raw| raw.fs_cblkno += raw.fs_frag),
+        ("fs_iblkno", |raw| raw.fs_iblkno += raw.fs_frag),
+        ("fs_dblkno", |raw| raw.fs_dblkno += raw.fs_frag),
+        ("fs_sblkno", |raw| raw.fs_sblkno += raw.fs_frag),
+        ("fs_sbsize", |raw| raw.fs_sbsize += 512),
+    ];
+    let mut images: Vec<Probe> = Vec::new();
+    if have("makefs", "makefs") {
+        images.extend(good_images().iter().map(|good| Probe::new(good.clone())));
+    }
+    assert!(images.is_empty() || images.iter().any(|probe| probe.sb.groups > 1));
+    for (number, good) in images.iter().enumerate() {
+        let many = good.entries(good.path("/many")).len();
+        let large = good.contents(good.path("/dir/large"));
+        for (name, change) in wrong {
+            let mut probe = good.clone();
+            probe.superblock(change);
+            let (outcome, after) = repaired(&probe, Mode::All);
+            let what = format!("image {number}, {name}: {:#?}", outcome.repairs);
+            assert!(outcome.is_clean(), "{what}");
+            let entries = |path| after.entries(after.path(path)).len();
+            assert_eq!(
+                (entries("/many"), entries("/")),
+                (many, good.entries(2).len()),
+                "{what}"
+            );
+            assert!(after.contents(after.path("/dir/large")) == large, "{what}");
+        }
+    }
+}
+
+#[test]
+fn preening_leaves_an_image_with_snapshots_alone() {
+    each(|mut probe| {
+        crashed(&mut probe);
+        probe.superblock(|raw| raw.fs_snapinum[0] = 5);
+        let (outcome, after) = repaired(&probe, Mode::Preen);
+        assert!(outcome.after.is_none() && after.bytes == probe.bytes);
+    });
+}

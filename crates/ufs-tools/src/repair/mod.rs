@@ -98,12 +98,13 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     if !is_settled && superblock::upgrade(&mut image, &mut log)? {
         facts = fsck::survey(&image, &options.check)?.facts;
     }
-    let is_contradiction = |finding: &Finding| finding.code == Code::SuperblockContradicted;
-    let is_contradicted = (before.as_ref()).is_ok_and(|r| r.findings.iter().any(is_contradiction));
-    if is_contradicted && superblock::weigh(&mut image, &mut log)? {
+    // Whatever was found, a wrong number in the superblock may be behind it.
+    let is_weighed = !is_settled && superblock::weigh(&mut image, &mut log)?;
+    if is_weighed {
         // What was gathered by a superblock that is not believed counts for nothing.
         facts = None;
     }
+    let is_damaged = is_damaged || is_weighed;
     let start = image.fork();
     if is_damaged {
         if let Some(facts) = facts.filter(|facts| facts.sb.is_left_in_order()) {
@@ -139,7 +140,7 @@ fn refuse_unwritable(image: &Overlay<'_>) -> Result<(), CheckError> {
 /// is trusted.
 fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
     if refuse_unwritable(image).is_err() {
-        return Ok(report.is_clean());
+        return Ok(report.is_clean() && report.notes.is_empty());
     }
     let sb = fsck::superblock::find(image)?;
     Ok(report.may_preen(sb.is_left_in_order()))

@@ -4,6 +4,7 @@ use super::Log;
 use crate::fsck::{CheckError, Code, Location, Report, superblock as check};
 use backstitch_layout::tools::{Overlay, Source};
 use backstitch_layout::{BlockNumber, FileType, FormatError, GroupNumber};
+use backstitch_ufs::format::group::Maps;
 use backstitch_ufs::format::log_record::LOG_RECORD_AT;
 use backstitch_ufs::format::record::{RECORD_AT, RECORD_BYTES, RECORD_END};
 use backstitch_ufs::format::superblock::{
@@ -11,7 +12,8 @@ use backstitch_ufs::format::superblock::{
     SUPERBLOCK_BYTES, is_possible_extent, magic, offset,
 };
 use backstitch_ufs::format::{
-    CylinderGroup, Inode, OnDisk, ROOT_INODE, RawSuperblock, Superblock, Version,
+    CylinderGroup, Inode, OnDisk, ROOT_INODE, RawCylinderGroup, RawSummary, RawSuperblock,
+    Superblock, Version,
 };
 
 /// Copies of the superblock begin at multiples of this: no block is smaller.
@@ -105,13 +107,25 @@ fn has_first_group(image: &Overlay<'_>, sb: &Superblock) -> Result<bool, CheckEr
     let inode = image.read(bytes_at(fragment) + at as u64, inode_bytes)?;
     let inode = Inode::parse(sb.version, sb.order, &inode);
     let is_root = inode.is_ok_and(|inode| inode.file_type() == Some(FileType::Directory));
-    Ok(is_root && CylinderGroup::parse(sb, first, &header).is_ok())
+    let raw = RawCylinderGroup::decode(sb.order, &header);
+    let inodes = match sb.version {
+        Version::Ufs1 => u32::from(raw.cg_old_niblk as u16),
+        Version::Ufs2 => raw.cg_niblk,
+    };
+    let maps = Maps::new(sb);
+    let is_divided_so = (raw.cg_iusedoff, raw.cg_freeoff, raw.cg_nextfreeoff)
+        == (
+            maps.inodes_used as u32,
+            maps.fragments_free as u32,
+            maps.end as u32,
+        )
+        && inodes == sb.inodes_per_group;
+    Ok(is_root && is_divided_so && CylinderGroup::parse(sb, first, &header).is_ok())
 }
 
-/// Takes what never changes from the copies where they are to be believed more than the superblock. They
-/// are of the same file system, the first and the last one agree, and no copy agrees with the superblock.
-/// With one group there is only one copy: it is believed if the group is where it says and not where
-/// the superblock does, or has fewer wrong fields.
+/// Takes what only growing a file system changes from the copies where they are to be believed more than
+/// the superblock. They are of the same file system, the first and the last one agree, and no copy agrees
+/// with the superblock. With one group there is only one copy: it is believed if more speaks for it.
 pub(super) fn weigh(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
     let sb = check::find(image)?;
     let Some((copy, place)) = first_copy(image)? else {
@@ -120,26 +134,24 @@ pub(super) fn weigh(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Chec
     let is_of_same = copy.version == sb.version
         && copy.order == sb.order
         && copy.raw.fs_id == sb.raw.fs_id
-        && !check::is_same(&copy.raw, &sb.raw);
+        && !has_same_numbers(&copy, &sb);
     let is_confirmed = |copy: &Superblock, group: GroupNumber| {
         let other = copy_of(image, copy, group)?;
-        Ok::<_, CheckError>(other.is_some_and(|other| check::is_same(&other.raw, &copy.raw)))
+        Ok::<_, CheckError>(other.is_some_and(|other| has_same_numbers(&other, copy)))
     };
     let last = GroupNumber(sb.groups - 1);
     if !is_of_same || is_confirmed(&sb, GroupNumber(0))? || is_confirmed(&sb, last)? {
         return Ok(false);
     }
     let is_believed = match copy.groups {
-        1 => {
-            let worth = |sb: &Superblock| -> Result<_, CheckError> {
-                Ok((has_first_group(image, sb)?, std::cmp::Reverse(faults(sb))))
-            };
-            worth(&copy)? > worth(&sb)?
-        }
+        1 => worth(image, &copy)? > worth(image, &sb)?,
         groups => is_confirmed(&copy, GroupNumber(groups - 1))?,
     };
     let mut raw = (*sb.raw).clone();
     check::take_constants(&mut raw, &copy.raw);
+    (raw.fs_size, raw.fs_csaddr) = (copy.raw.fs_size, copy.raw.fs_csaddr);
+    let old = &copy.raw;
+    (raw.fs_old_size, raw.fs_old_csaddr) = (old.fs_old_size, old.fs_old_csaddr);
     let bytes = raw.to_bytes(sb.order);
     if !is_believed || Superblock::parse(&bytes, sb.place, image.size_bytes()).is_err() {
         return Ok(false);
@@ -151,6 +163,31 @@ pub(super) fn weigh(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, Chec
         "what never changes in the superblock was taken from this copy",
     );
     Ok(true)
+}
+
+/// Whether two superblocks have everything in the same places.
+fn has_same_numbers(one: &Superblock, other: &Superblock) -> bool {
+    let places = |sb: &Superblock| (sb.fragments, sb.summary_at);
+    check::is_same(&one.raw, &other.raw) && places(one) == places(other)
+}
+
+/// What speaks for a superblock: that the first group is where it says, that the summary there is that of
+/// the group or at least a possible one, and that few fields are wrong that follow from others.
+fn worth(image: &Overlay<'_>, sb: &Superblock) -> Result<impl Ord + use<>, CheckError> {
+    let has_group = has_first_group(image, sb)?;
+    let bytes_at = |fragment: u64| fragment * u64::from(sb.fragment_bytes);
+    let summary = image.read(bytes_at(sb.summary_at), RawSummary::SIZE)?;
+    let summary = RawSummary::decode(sb.order, &summary);
+    let header = sb.group_header(GroupNumber(0));
+    let header = image.read(bytes_at(header), RawCylinderGroup::SIZE)?;
+    let is_of_group = RawCylinderGroup::decode(sb.order, &header).cg_cs == summary;
+    let within = |count: i32, most: u32| u32::try_from(count).is_ok_and(|count| count <= most);
+    let is_possible = within(summary.cs_ndir, sb.inodes_per_group)
+        && within(summary.cs_nifree, sb.inodes_per_group)
+        && within(summary.cs_nbfree, sb.fragments_per_group)
+        && within(summary.cs_nffree, sb.fragments_per_group);
+    let faults = std::cmp::Reverse(faults(sb));
+    Ok((has_group, is_of_group, is_possible, faults))
 }
 
 /// A group's copy of the superblock, by the numbers of `sb`; `None` where there is no sound one.
@@ -173,7 +210,8 @@ fn copy_of(
 fn faults(sb: &Superblock) -> usize {
     let fields = check::derived(sb);
     let is_wrong = |field: &&check::Derived| field.found != field.expected;
-    fields.iter().filter(is_wrong).count()
+    let summary_bytes = (sb.groups * RawSummary::SIZE as u32).next_multiple_of(sb.fragment_bytes);
+    fields.iter().filter(is_wrong).count() + usize::from(sb.summary_bytes != summary_bytes)
 }
 
 /// The superblock that a copy at `place` is of, with its home as its place.

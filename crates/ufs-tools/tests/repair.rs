@@ -585,7 +585,8 @@ fn a_single_copy_that_is_wrong_is_not_believed() {
 /// A wrong number in the superblock is taken from the copies, and nothing of the tree is lost by it.
 #[test]
 fn a_wrong_number_does_not_lose_the_tree() {
-    let wrong: [(&str, fn(&mut RawSuperblock)); 12] = [
+    type Change = fn(&mut RawSuperblock);
+    let wrong: [(&str, Change); 12] = [
         ("fs_fpg", |raw| raw.fs_fpg += raw.fs_frag),
         ("fs_fpg, less", |raw| raw.fs_fpg -= raw.fs_frag),
         ("fs_csaddr", |raw| raw.fs_csaddr += 1),

@@ -24,6 +24,8 @@ BACKSTITCH = os.environ.get("BACKSTITCH_BIN", os.path.join(ROOT, "target/release
 THROTTLE = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device"
 IMAGE_BYTES = 6 << 30
 TAIL_BYTES = 1 << 20
+# The usual number of inodes is not enough for 4 GB of small files.
+BYTES_PER_INODE = "8192"
 
 
 def run(*command):
@@ -85,7 +87,7 @@ def written_bytes(loop):
 class Ours:
     def __init__(self, loop, mount, options):
         self.mount, self.stats = mount, None
-        run(BACKSTITCH, "mkfs", "-t", "ext2", "--force", "-s", str(IMAGE_BYTES - TAIL_BYTES), loop)
+        run(BACKSTITCH, "mkfs", "-t", "ext2", "--force", "-i", BYTES_PER_INODE, "-s", str(IMAGE_BYTES - TAIL_BYTES), loop)
         self.arguments = ["mount", *(["-o", options] if options else []), loop, mount]
 
     def begin(self):
@@ -103,7 +105,7 @@ class Ours:
 class Kernel:
     def __init__(self, loop, mount, _options):
         self.loop, self.mount = loop, mount
-        run("mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", loop, str((IMAGE_BYTES - TAIL_BYTES) // 1024) + "K")
+        run("mke2fs", "-q", "-F", "-t", "ext4", "-i", BYTES_PER_INODE, "-E", "lazy_itable_init=0,lazy_journal_init=0", loop, str((IMAGE_BYTES - TAIL_BYTES) // 1024) + "K")
 
     def begin(self):
         run("mount", "-t", "ext4", self.loop, self.mount)

@@ -322,6 +322,29 @@ fn access_lists_are_kept_and_shown() {
     assert_eq!(read_superblock(&*device).unwrap().flags, FLAG_NFS4_ACLS);
 }
 
+/// It would be read as zeros without end.
+#[test]
+fn a_size_that_no_file_has_is_damage() {
+    if !have_makefs() {
+        return;
+    }
+    let (_folder, bytes) = made(UFS2);
+    let device = in_memory(&bytes);
+    let engine = mount(device.clone(), true);
+    let inode = engine.lookup(engine.root(), b"file7").unwrap().inode;
+    engine.unmount().unwrap();
+    let sb = read_superblock(&*device).unwrap();
+    let (fragment, within) = sb.inode_place(inode);
+    let at = fragment * u64::from(sb.fragment_bytes) + within as u64;
+    let at = at + std::mem::offset_of!(RawInode2, di_size) as u64;
+    device.write(at, &(1_u64 << 60).to_le_bytes()).unwrap();
+    let engine = mount(device, true);
+    let error = engine.lookup(engine.root(), b"file7").unwrap_err();
+    assert!(error.to_string().contains("size"), "{error}");
+    engine.lookup(engine.root(), b"file8").unwrap();
+    engine.unmount().unwrap();
+}
+
 /// With blocks of 64 KiB, `makefs` has the superblock of a UFS2 at 8192 and the first group's copy at
 /// 65536, where another UFS2 has its superblock.
 #[test]

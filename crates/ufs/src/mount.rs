@@ -74,7 +74,7 @@ impl LayoutKind for Ufs {
 }
 
 /// The superblock of an image that may be written to. One from before UFS2 is brought up to date, in memory:
-/// it reaches the disk with the first change.
+/// it reaches the disk with the marks of the mount.
 fn for_writing(sb: Superblock, device_bytes: u64) -> backstitch_layout::Result<Superblock> {
     let Some(raw) = sb.upgraded() else {
         return Ok(sb);

@@ -10,7 +10,7 @@ use backstitch_files::error::{Error, Result};
 use backstitch_files::foreign;
 use backstitch_files::image::{DeviceOptions, now, open_device};
 use backstitch_files::show;
-use backstitch_formats::{Layout, Unknown, found, found_by_copies, named, of};
+use backstitch_formats::{Layout, found, found_by_copies, of};
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Location,
     Losses, Mode, Outcome, Repair, RepairOptions, Report,
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(short = 'y', group = "mode")]
     yes: bool,
     /// The type of file system, one of those that mkfs makes, where the superblock does not say it; with -y
-    #[arg(short = 't', long = "type", value_name = "TYPE", requires = "yes", value_parser = layout_of_type)]
+    #[arg(short = 't', long = "type", value_name = "TYPE", requires = "yes")]
     kind: Option<Layout>,
     /// With -y: where neither the superblock nor a backup of it makes sense, guess block size and
     /// groups. A wrong guess destroys what is left, so copy the image first
@@ -136,12 +136,6 @@ struct Planned {
     /// The journal's device, where that is another one, and what is staged for it.
     journal: Option<(Arc<dyn BlockDevice>, Arc<StagedDevice>)>,
     outcome: Outcome,
-}
-
-/// The layout that makes file systems of this type.
-fn layout_of_type(name: &str) -> std::result::Result<Layout, Unknown> {
-    let found = named(name).map(|(layout, _)| layout);
-    found.ok_or_else(|| Unknown { name: name.into() })
 }
 
 /// What is to be repaired. Where no superblock says what it is, a copy does.

@@ -72,7 +72,6 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         Err(error) => (Err(error), None),
     };
     let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
-    let is_at_rest = |report: &Report| report.is_clean() && report.notes.is_empty();
     let is_settled = before.as_ref().is_ok_and(is_at_rest);
     if options.mode == Mode::Preen {
         let report = before?;
@@ -136,11 +135,16 @@ fn refuse_unwritable(image: &Overlay<'_>) -> Result<(), CheckError> {
     Err(FormatError::Incompatible { features }.into())
 }
 
+/// Whether a check found nothing at all.
+fn is_at_rest(report: &Report) -> bool {
+    report.is_clean() && report.notes.is_empty()
+}
+
 /// Whether preening can do all that is needed: what has no name can only be cleared where the image
 /// is trusted.
 fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
     if refuse_unwritable(image).is_err() {
-        return Ok(report.is_clean() && report.notes.is_empty());
+        return Ok(is_at_rest(report));
     }
     let sb = fsck::superblock::find(image)?;
     Ok(report.may_preen(sb.is_left_in_order()))
